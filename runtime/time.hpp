@@ -1,0 +1,53 @@
+// Time as a shard sees it: monotonic, and virtual under the simulator.
+//
+//   co_await hf::sleep_for(50ms);
+//   hf::Time limit = hf::Clock::now() + 5s;
+//
+// `Clock::now()` on a shard is the time at which its current turn began: reading it costs a load,
+// not a clock call, and everything that runs in one turn agrees on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace hyperframes {
+
+using Duration = std::chrono::nanoseconds;
+using namespace std::chrono_literals;
+
+struct Clock {
+  using duration = Duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<Clock, Duration>;
+  static constexpr bool is_steady = true;
+
+  /// The current shard's turn time; off a shard, the system's monotonic clock.
+  static time_point now() noexcept;
+  /// The system's monotonic clock, read afresh. Not for code that must run under the simulator.
+  static time_point read_system() noexcept;
+};
+
+using Time = Clock::time_point;
+inline constexpr Time no_deadline = Time::max();
+
+/// `now() + span`, saturating: a huge span means "never".
+Time after(Duration span) noexcept;
+
+/// The timing promises of the whole system. `scale` stretches all of them (sanitizers, slow
+/// machines); it is read from HYPERFRAMES_TIME_SCALE once, when the process starts.
+struct Timing {
+  double scale = 1.0;
+  Duration heartbeat() const noexcept { return scaled(1s); }
+  int missed_heartbeats_until_down = 3;
+  Duration default_deadline() const noexcept { return scaled(5s); }
+  Duration handshake_deadline() const noexcept { return scaled(5s); }
+  Duration lease() const noexcept { return scaled(10s); }
+
+  Duration scaled(Duration span) const noexcept {
+    return std::chrono::duration_cast<Duration>(span * scale);
+  }
+};
+const Timing& timing() noexcept;
+
+}  // namespace hyperframes
