@@ -4,8 +4,8 @@
 file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/include")
 file(CREATE_LINK "${CMAKE_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/include/hyperframes" SYMBOLIC)
 
-# hyperframes_library(net DEPENDS runtime PRIVATE fmt::fmt): library hyperframes_net, alias
-# hyperframes::net, of every .cpp below the current folder.
+# hyperframes_library(net DEPENDS runtime PRIVATE fmt::fmt EXCLUDE /tool/): library hyperframes_net,
+# alias hyperframes::net, of every .cpp below the current folder that no EXCLUDE pattern matches.
 function(hyperframes_library name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
@@ -25,10 +25,51 @@ function(hyperframes_library name)
     target_link_libraries(hyperframes_${name} PUBLIC hyperframes::${dependency})
   endforeach()
   target_link_libraries(hyperframes_${name} PRIVATE $<BUILD_INTERFACE:hyperframes_flags> ${ARG_PRIVATE})
+  if(HYPERFRAMES_FUZZ)
+    # libFuzzer steers by the edges that instrumented code reports.
+    target_compile_options(hyperframes_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+  if(HYPERFRAMES_HEADER_CHECKS)
+    hyperframes_check_headers(${name} "${ARG_EXCLUDE}" "${ARG_PRIVATE}")
+  endif()
 endfunction()
 
-# hyperframes_test(runtime LINK hyperframes::runtime): executable runtime_tests of every .cpp in
-# the current folder, one ctest entry a test case.
+# Proves that each header compiles alone. A header with a .cpp of its name is proven by that, for a
+# .cpp includes its own header first (the layout test holds it to that); every other one gets a
+# source file that holds nothing but its include.
+function(hyperframes_check_headers name exclude private)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.hpp")
+  set(sources "")
+  foreach(header IN LISTS headers)
+    string(REGEX REPLACE "\\.hpp$" ".cpp" own_source "${header}")
+    set(excluded FALSE)
+    foreach(pattern IN LISTS exclude)
+      if(header MATCHES "${pattern}")
+        set(excluded TRUE)
+      endif()
+    endforeach()
+    if(excluded OR EXISTS "${own_source}")
+      continue()
+    endif()
+    cmake_path(RELATIVE_PATH header BASE_DIRECTORY "${CMAKE_SOURCE_DIR}" OUTPUT_VARIABLE path)
+    set(source "${CMAKE_BINARY_DIR}/header_checks/${path}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "#include <hyperframes/${path}>\n")
+    list(APPEND sources "${source}")
+  endforeach()
+  if(sources)
+    add_library(hyperframes_${name}_headers OBJECT ${sources})
+    target_link_libraries(hyperframes_${name}_headers PRIVATE hyperframes::${name}
+                          hyperframes_flags ${private})
+    # Only what the compiler says of them matters, so they carry no debug information.
+    target_compile_options(hyperframes_${name}_headers PRIVATE -g0)
+  endif()
+endfunction()
+
+# hyperframes_test(net LINK hyperframes::net LABELS threads): executable net_tests of every .cpp in
+# the current folder, one ctest entry a test case, labelled net and threads. The Catch2 tags [long]
+# and [threads] become labels too: ./dev test leaves `long` to --all, and runs what crosses threads
+# (`threads`, and these layers' suites) under ThreadSanitizer: target threads_tests.
+set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 function(hyperframes_test name)
   cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
@@ -37,6 +78,66 @@ function(hyperframes_test name)
   endif()
   add_executable(${name}_tests ${sources})
   target_link_libraries(${name}_tests PRIVATE hyperframes_flags Catch2::Catch2WithMain ${ARG_LINK})
-  catch_discover_tests(${name}_tests TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${name};${ARG_LABELS}" TIMEOUT 120)
+
+  if(NOT TARGET threads_tests)
+    add_custom_target(threads_tests)
+  endif()
+  get_property(threaded GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES)
+  if("${name}" IN_LIST threaded OR "threads" IN_LIST ARG_LABELS)
+    add_dependencies(threads_tests ${name}_tests)
+    list(APPEND ARG_LABELS threads)
+    list(REMOVE_DUPLICATES ARG_LABELS)
+  endif()
+
+  set(timeout_s 120)
+  if(HYPERFRAMES_SANITIZE)
+    set(timeout_s 360)
+  endif()
+  hyperframes_discover(${name} "~[long]" "${ARG_LABELS}" ${timeout_s})
+  hyperframes_discover(${name} "[long]" "${ARG_LABELS};long" 3600)
+endfunction()
+
+# catch_discover_tests() can set one label only, so what it found gets its labels by a script of
+# ours that ctest reads after Catch2's.
+function(hyperframes_discover name spec labels timeout_s)
+  string(MAKE_C_IDENTIFIER "${name}_${spec}" list)
+  catch_discover_tests(${name}_tests TEST_SPEC "${spec}" TEST_LIST ${list}
+                       TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
+                       PROPERTIES TIMEOUT ${timeout_s})
+  set(script "${CMAKE_CURRENT_BINARY_DIR}/${list}_labels.cmake")
+  file(CONFIGURE OUTPUT "${script}" @ONLY CONTENT [==[
+foreach(test IN LISTS @list@)
+  set_tests_properties("${test}" PROPERTIES LABELS "@name@;@labels@")
+endforeach()
+]==])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${script}")
+endfunction()
+
+# hyperframes_fuzz(frame LINK hyperframes::net): libFuzzer executable fuzz_frame of fuzz_frame.cpp
+# in the current folder. Two ctest entries labelled `fuzz`: one replays corpus/fuzz_frame/, one
+# fuzzes for 10 s from there. What makes it fail is kept in the build folder, and its path printed.
+function(hyperframes_fuzz name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  set(target fuzz_${name})
+  add_executable(${target} ${target}.cpp)
+  target_link_libraries(${target} PRIVATE hyperframes_flags ${ARG_LINK})
+  target_compile_options(${target} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+
+  set(corpus "${CMAKE_CURRENT_SOURCE_DIR}/corpus/${target}")
+  set(found "${CMAKE_CURRENT_BINARY_DIR}/${target}")
+  file(MAKE_DIRECTORY "${found}/new")
+  set(seeds "")
+  if(EXISTS "${corpus}")
+    set(seeds "${corpus}")
+    add_test(NAME "fuzz: ${name} replays its corpus"
+             COMMAND ${target} -runs=0 -timeout=10 "-artifact_prefix=${found}/" "${corpus}")
+    set_tests_properties("fuzz: ${name} replays its corpus"
+                         PROPERTIES LABELS fuzz TIMEOUT 120)
+  endif()
+  add_test(NAME "fuzz: ${name} survives 10 s of new input"
+           COMMAND ${target} -max_total_time=10 -timeout=10 -rss_limit_mb=4096 -print_final_stats=1
+                   "-artifact_prefix=${found}/" "${found}/new" ${seeds})
+  set_tests_properties("fuzz: ${name} survives 10 s of new input"
+                       PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()

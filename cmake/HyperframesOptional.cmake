@@ -1,0 +1,64 @@
+# What the project can do without. Each feature is a row of the table, with what was found or the
+# reason why it is left out.
+
+# hyperframes_note_optional(TLS OPENSSL_FOUND 3.0.17 libssl-dev "encrypted sessions"): a library
+# that is looked for already, while no part of this version uses it.
+function(hyperframes_note_optional name is_found version package use)
+  if(${is_found})
+    hyperframes_feature(${name} OFF "${use}: not in this version" "${version}")
+  else()
+    hyperframes_feature(${name} OFF "${use}: not in this version, ${package} not installed")
+  endif()
+endfunction()
+
+pkg_check_modules(VERBS QUIET IMPORTED_TARGET libibverbs librdmacm)
+hyperframes_note_optional(RDMA VERBS_FOUND "${VERBS_libibverbs_VERSION}"
+                          "libibverbs-dev or librdmacm-dev" "rdma:// endpoints")
+
+find_package(CUDAToolkit QUIET)
+hyperframes_note_optional(CUDA CUDAToolkit_FOUND "${CUDAToolkit_VERSION}" "the CUDA toolkit"
+                          "device memory")
+
+find_package(OpenSSL 3 QUIET)
+hyperframes_note_optional(TLS OPENSSL_FOUND "${OPENSSL_VERSION}" libssl-dev "encrypted sessions")
+
+find_package(pybind11 CONFIG QUIET)
+hyperframes_note_optional(Python pybind11_FOUND "${pybind11_VERSION}" pybind11-dev
+                          "the Python module")
+
+find_path(ASIO_INCLUDE_DIR asio.hpp)
+set(asio_version "")
+if(ASIO_INCLUDE_DIR)
+  file(STRINGS "${ASIO_INCLUDE_DIR}/asio/version.hpp" asio_version REGEX "// [0-9]+\\.[0-9]+\\.[0-9]+")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" asio_version "${asio_version}")
+endif()
+hyperframes_note_optional(asio ASIO_INCLUDE_DIR "${asio_version}" libasio-dev "the asio reactor")
+
+if(HYPERFRAMES_FUZZ AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "HYPERFRAMES_FUZZ needs libFuzzer, which only Clang has. "
+                      "Configure with -DCMAKE_CXX_COMPILER=clang++-19 or -DHYPERFRAMES_FUZZ=OFF.")
+endif()
+
+# hyperframes_note_switch(tests HYPERFRAMES_TESTS): a switch of the build.
+function(hyperframes_note_switch name variable)
+  if(${variable})
+    hyperframes_feature("${name}" ON "${variable}=${${variable}}")
+  else()
+    hyperframes_feature("${name}" OFF "${variable}=${${variable}}")
+  endif()
+endfunction()
+hyperframes_note_switch(tests HYPERFRAMES_TESTS)
+hyperframes_note_switch("header checks" HYPERFRAMES_HEADER_CHECKS)
+hyperframes_note_switch(sanitizers HYPERFRAMES_SANITIZE)
+hyperframes_note_switch("fuzz targets" HYPERFRAMES_FUZZ)
+hyperframes_note_switch(benches HYPERFRAMES_BENCH)
+if(CCACHE_PROGRAM)
+  hyperframes_feature(ccache ON "short rebuilds")
+else()
+  hyperframes_feature(ccache OFF "not installed")
+endif()
+if(HYPERFRAMES_HAS_LLD)
+  hyperframes_feature(lld ON "short links")
+else()
+  hyperframes_feature(lld OFF "not installed, or not with this compiler")
+endif()
