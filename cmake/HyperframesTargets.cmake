@@ -34,24 +34,24 @@ function(hyperframes_library name)
   endif()
 endfunction()
 
-# Proves that each header compiles alone. A header with a .cpp of its name is proven by that, for a
-# .cpp includes its own header first (the layout test holds it to that); every other one gets a
-# source file that holds nothing but its include.
+# Proves that each header compiles alone. One that the .cpp of its name includes first is proven by
+# that; every other one gets a source file that holds nothing but its include.
 function(hyperframes_check_headers name exclude private)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.hpp")
+  foreach(pattern IN LISTS exclude)
+    list(FILTER headers EXCLUDE REGEX "${pattern}")
+  endforeach()
   set(sources "")
   foreach(header IN LISTS headers)
+    cmake_path(RELATIVE_PATH header BASE_DIRECTORY "${CMAKE_SOURCE_DIR}" OUTPUT_VARIABLE path)
     string(REGEX REPLACE "\\.hpp$" ".cpp" own_source "${header}")
-    set(excluded FALSE)
-    foreach(pattern IN LISTS exclude)
-      if(header MATCHES "${pattern}")
-        set(excluded TRUE)
-      endif()
-    endforeach()
-    if(excluded OR EXISTS "${own_source}")
+    set(first_include "")
+    if(EXISTS "${own_source}")
+      file(STRINGS "${own_source}" first_include REGEX "^ *# *include" LIMIT_COUNT 1)
+    endif()
+    if(first_include STREQUAL "#include <hyperframes/${path}>")
       continue()
     endif()
-    cmake_path(RELATIVE_PATH header BASE_DIRECTORY "${CMAKE_SOURCE_DIR}" OUTPUT_VARIABLE path)
     set(source "${CMAKE_BINARY_DIR}/header_checks/${path}.cpp")
     file(CONFIGURE OUTPUT "${source}" CONTENT "#include <hyperframes/${path}>\n")
     list(APPEND sources "${source}")
@@ -66,9 +66,9 @@ function(hyperframes_check_headers name exclude private)
 endfunction()
 
 # hyperframes_test(net LINK hyperframes::net LABELS threads): executable net_tests of every .cpp in
-# the current folder, one ctest entry a test case, labelled net and threads. The Catch2 tags [long]
-# and [threads] become labels too: ./dev test leaves `long` to --all, and runs what crosses threads
-# (`threads`, and these layers' suites) under ThreadSanitizer: target threads_tests.
+# the current folder, one ctest entry a test case, labelled net and threads. A case with the Catch2 tag
+# [long] has the label long as well, and is left to ./dev test --all. Suites with the label threads,
+# which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 function(hyperframes_test name)
   cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
@@ -93,14 +93,14 @@ function(hyperframes_test name)
   if(HYPERFRAMES_SANITIZE)
     set(timeout_s 360)
   endif()
-  hyperframes_discover(${name} "~[long]" "${ARG_LABELS}" ${timeout_s})
-  hyperframes_discover(${name} "[long]" "${ARG_LABELS};long" 3600)
+  hyperframes_discover(${name} quick "~[long]" "${ARG_LABELS}" ${timeout_s})
+  hyperframes_discover(${name} long "[long]" "${ARG_LABELS};long" 3600)
 endfunction()
 
 # catch_discover_tests() can set one label only, so what it found gets its labels by a script of
 # ours that ctest reads after Catch2's.
-function(hyperframes_discover name spec labels timeout_s)
-  string(MAKE_C_IDENTIFIER "${name}_${spec}" list)
+function(hyperframes_discover name extent spec labels timeout_s)
+  set(list ${name}_${extent}_tests)
   catch_discover_tests(${name}_tests TEST_SPEC "${spec}" TEST_LIST ${list}
                        TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT ${timeout_s})
