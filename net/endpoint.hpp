@@ -1,0 +1,36 @@
+// Where a node can be reached, as a URI.
+//
+//   auto endpoint = hf::net::Endpoint::parse("tcp://[::1]:6000");   // throws invalid_argument,
+//   with the reason endpoint.host;                                                    // "::1"
+//   endpoint.to_string();                                             // "tcp://[::1]:6000"
+//
+// `tcp://host[:port]` and `rdma://host[:port]` name a transport; `auto://host[:port]` starts over
+// TCP and moves to the best transport that both ends have; `shm://name` names a host-local meeting
+// point.
+#pragma once
+
+#include <cstdint>
+#include <hyperframes/runtime/error.hpp>
+#include <string>
+#include <string_view>
+
+namespace hyperframes::net {
+
+enum class Scheme : std::uint8_t { tcp, shm, rdma, automatic };
+std::string_view name(Scheme scheme) noexcept;
+
+struct Endpoint {
+  static constexpr std::uint16_t default_port = 6000;
+
+  Scheme scheme = Scheme::tcp;
+  std::string host;                   ///< A name or a number, without brackets; for shm the name.
+  std::uint16_t port = default_port;  ///< 0 lets a listener pick one. Unused by shm.
+
+  /// Throws Errc::invalid_argument that says which part is wrong. Without a scheme it is `tcp://`.
+  static Endpoint parse(std::string_view uri);
+  static Result<Endpoint> try_parse(std::string_view uri);
+  std::string to_string() const;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+}  // namespace hyperframes::net

@@ -1,0 +1,105 @@
+// The one message of the whole system: an envelope, and what it carries.
+//
+//   hf::net::Message message;
+//   message.envelope = {.type_id = id, .target = actor, .kind = hf::net::MessageKind::tell};
+//   message.body = hf::Buffer::copy_of(bytes);   // a finished FlatBuffer or a fixed struct
+//   message.segments.push_back(rows);            // data that travels apart and is never copied
+//   into the body
+//
+// On the wire a message is its 64-byte envelope, one u64 length for each segment, then metadata,
+// body and segments, each beginning at a multiple of 64 bytes from the start of the message. A
+// received message lies in memory alike, so every part of it begins on a 64-byte boundary.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hyperframes/runtime/buffer.hpp>
+#include <hyperframes/runtime/error.hpp>
+#include <span>
+
+namespace hyperframes::net {
+
+/// Numbers are part of the wire protocol: append only.
+enum class MessageKind : std::uint8_t {
+  tell = 0,
+  ask = 1,  ///< Is answered, exactly once, by a reply or a failure (also when it has expired).
+  reply = 2,
+  failure = 3,  ///< Answers an ask with an error.
+  down = 4,     ///< A monitored actor ended.
+  exit = 5,     ///< A linked actor ended.
+  monitor = 6,
+  demonitor = 7,
+  link = 8,
+  unlink = 9,
+};
+inline constexpr MessageKind last_message_kind = MessageKind::unlink;
+
+/// What routing needs. Ids and flags mean what the layer above makes of them; `kind` and
+/// `reply_room` are also read by the session.
+struct Envelope {
+  std::uint64_t type_id = 0;
+  std::uint64_t target = 0;
+  std::uint64_t source = 0;
+  std::uint64_t correlation = 0;
+  std::int64_t deadline_ns = 0;  ///< What remained when it was sent; 0: none.
+  std::uint64_t context = 0;     ///< Free for the layer above (tracing, streams).
+  /// In an ask, the bytes that the asker keeps free for the answer; a reply or failure repeats the
+  /// number of its ask, and then needs no credit if it fits. 0 in an ask: the session's default.
+  std::uint32_t reply_room = 0;
+  MessageKind kind = MessageKind::tell;
+  std::uint8_t flags = 0;
+};
+
+struct Message {
+  Envelope envelope;
+  Buffer metadata;    ///< At most 64 KiB.
+  Buffer body;        ///< At most 1 GiB.
+  Segments segments;  ///< At most 1,024 buffers; their sum may exceed 4 GiB.
+};
+
+/// The envelope of an answer to `ask`: to its source, under its correlation, with its reply room.
+Envelope answer_to(const Envelope& ask, MessageKind kind = MessageKind::reply) noexcept;
+
+namespace wire {
+
+inline constexpr std::size_t part_alignment = 64;
+inline constexpr std::size_t envelope_size = 64;
+inline constexpr std::size_t max_metadata = 64u << 10;
+inline constexpr std::size_t max_body = 1u << 30;
+inline constexpr std::size_t max_segments = 1024;
+
+constexpr std::uint64_t align_part(std::uint64_t offset) noexcept {
+  return (offset + part_alignment - 1) & ~std::uint64_t{part_alignment - 1};
+}
+
+/// The envelope as it travels, with the sizes of what follows it.
+struct MessageHead {
+  Envelope envelope;
+  std::uint32_t metadata_size = 0;
+  std::uint32_t body_size = 0;
+  std::uint16_t segment_count = 0;
+
+  /// Where the fixed part and the segment lengths end.
+  std::uint64_t prefix_size() const noexcept {
+    return envelope_size + std::uint64_t{segment_count} * sizeof(std::uint64_t);
+  }
+};
+
+/// The bytes `message` takes on the wire. Throws Errc::too_large, with the limit that it breaks.
+std::uint64_t size_of(const Message& message);
+
+/// Writes the 64 bytes of the envelope.
+void encode_head(const Message& message, std::span<std::byte, envelope_size> into) noexcept;
+
+/// Reads the fixed 64 bytes of a message of `total` bytes and checks them: kind, limits, and that
+/// what they announce can fit. Errc::corrupt names the field. Allocates nothing but an error's
+/// text.
+Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
+                                std::uint64_t total);
+
+/// Cuts a whole message, which begins at the start of `memory`, into its parts. They share
+/// `memory`.
+Result<Message> decode(Buffer memory);
+
+}  // namespace wire
+}  // namespace hyperframes::net

@@ -1,0 +1,92 @@
+// One node's networking, over all shards of a runtime.
+//
+//   hf::net::Network network(runtime, {}, handler);
+//   auto bound = co_await network.listen(hf::net::Endpoint::parse("tcp://127.0.0.1:0"));
+//   auto session = co_await network.connect(hf::net::Endpoint::parse("tcp://10.0.0.7"),
+//   hf::after(5s));
+//
+// Two nodes have one session, however often and from whichever side they connect. Between a node of
+// N shards and one of M there are max(N, M) links; link i joins shard i mod N to shard i mod M, and
+// shard i sends through link i. The functions are called on a shard of the runtime; the network is
+// made and destroyed off the shards, while the runtime exists.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <hyperframes/net/endpoint.hpp>
+#include <hyperframes/net/key.hpp>
+#include <hyperframes/net/session.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hyperframes {
+class Runtime;
+}
+
+namespace hyperframes::net {
+
+namespace detail {
+class NetworkCore;
+}
+
+class Network {
+ public:
+  struct Options {
+    std::uint64_t node_id =
+        0;  ///< 0: random. A restarted node that keeps its id replaces its old self.
+    std::uint64_t incarnation = 0;  ///< 0: from the clock, so that a restart has a higher one.
+    std::string boot_id;            ///< Empty: the system's.
+    std::optional<Key> key;         ///< Both ends prove that they have it. None: no authentication.
+    bool insecure = false;          ///< Allow other addresses than loopback without a key.
+
+    /// Memory that each shard lends to its peers' messages in flight, in bytes.
+    std::size_t receive_budget_bytes = 128u << 20;
+    std::size_t max_handshakes = 256;  ///< Unauthenticated sockets; above it the oldest is dropped.
+    std::uint32_t reply_room_bytes = 4096;  ///< What an ask reserves unless it says otherwise.
+    std::size_t fragment_bytes = 256u << 10;
+    std::size_t unsent_backlog_bytes = 256u << 10;  ///< What the kernel may hold unsent.
+
+    /// Source of nonces and of a random node id. Empty: the system's. The simulator gives its own.
+    std::function<void(std::span<std::byte>)> random;
+  };
+
+  /// Starts nothing yet. Throws invalid_argument. `handler` outlives the network.
+  Network(Runtime& runtime, Options options, MessageHandler& handler);
+  /// Ends what `close` did not, without draining.
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  std::uint64_t node_id() const noexcept;
+  std::uint64_t incarnation() const noexcept;
+
+  /// Binds exactly the given address and accepts peers there until `close`. Returns it with the
+  /// port that was picked. Without a key any address but loopback is refused (unauthenticated)
+  /// unless the options say `insecure`. A name is resolved; all its addresses are bound.
+  Task<Endpoint> listen(Endpoint endpoint);
+
+  /// The session with the node at `endpoint`, as the calling shard sees it; connects if there is
+  /// none. Tries every address; Errc::unreachable lists each with its reason. Errc::rejected: the
+  /// peer's reason.
+  Task<SessionRef> connect(Endpoint endpoint, Time deadline);
+
+  /// The calling shard's session with that node, if it is up.
+  SessionRef session(std::uint64_t node_id) const noexcept;
+  /// The calling shard's sessions that are up, by node id.
+  std::vector<SessionRef> sessions() const;
+
+  /// Takes no new messages and peers, waits up to `drain` until the peers have acknowledged what
+  /// was handed over, then closes all. Returns how many frames were not acknowledged.
+  Task<std::uint64_t> close(Duration drain);
+
+ private:
+  std::unique_ptr<detail::NetworkCore> core_;
+};
+
+}  // namespace hyperframes::net

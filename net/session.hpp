@@ -1,0 +1,168 @@
+// The identity of a pair of nodes, seen from one core shard: what messages are sent through.
+//
+//   hf::net::SessionRef session = co_await network.connect(endpoint, hf::after(5s));
+//   co_await session->send(std::move(message));                      // waits for credit, not for
+//   delivery co_await session->send(std::move(rows), hf::net::Lane::bulk);
+//
+// Each core shard has a Session object of its own for a peer, with a link of its own below it, so
+// that no shard is a funnel. All of it belongs to that shard. A session ends once: when the peer or
+// this node closes it, when the peer goes silent, or when a newer incarnation of the peer appears.
+// Everything that waits on it then throws (closed or peer_lost), and it stays down.
+#pragma once
+
+#include <cstdint>
+#include <hyperframes/net/lane.hpp>
+#include <hyperframes/net/message.hpp>
+#include <hyperframes/runtime/detail/waiter.hpp>
+#include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace hyperframes::net {
+
+class Session;
+class SessionRef;
+namespace detail {
+class Link;
+class NetworkShard;
+}  // namespace detail
+
+/// Receives what a network's sessions deliver. Each call comes on the shard that owns the link;
+/// different shards call at the same time. Nothing may throw. A call may send, close and connect.
+class MessageHandler {
+ public:
+  /// In order for each (peer, lane). The sender gets its credit back when the message's buffers are
+  /// destroyed: so keeping them holds it up. An ask must be answered once, whatever becomes of it.
+  virtual void on_message(Session& session, Lane lane, Message message) noexcept = 0;
+  /// Once for each shard and session, before its first message.
+  virtual void on_session_up(Session& session) noexcept {}
+  /// Once for each shard and session, after its last message. Errc::closed: one side closed it.
+  virtual void on_session_down(Session& session, const Error& reason) noexcept {}
+
+ protected:
+  ~MessageHandler() = default;
+};
+
+struct PeerInfo {
+  std::uint64_t node_id = 0;
+  std::uint64_t incarnation = 0;  ///< Grows with each start of the peer's process.
+  unsigned shard_count = 0;
+  std::string boot_id;  ///< Equal on two nodes: same host, same boot.
+  std::string address;  ///< As its transport names it, such as "tcp://10.0.0.7:41234".
+};
+
+class Session {
+ public:
+  struct LaneStats {
+    std::uint64_t messages_sent = 0, messages_received = 0;
+    std::uint64_t credit_bytes = 0;  ///< What may be sent now.
+    std::uint64_t waiting_senders = 0;
+    std::uint64_t held_bytes = 0;  ///< Received, and not destroyed yet.
+  };
+  struct Stats {
+    LaneStats lanes[lane_count];
+    std::uint64_t bytes_sent = 0, bytes_received = 0;
+    std::uint64_t sends = 0;                 ///< System calls' worth of batches.
+    std::uint64_t queued_bytes = 0;          ///< Handed over, not yet given to the transport.
+    std::uint64_t unacknowledged_bytes = 0;  ///< Held until the peer says that it has them.
+    std::uint64_t sent_frames = 0, acknowledged_frames = 0;
+    Duration round_trip{0};  ///< Of the latest heartbeat; 0 before the first.
+    std::string transport;
+  };
+  class SendAwaiter;
+
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const PeerInfo& peer() const noexcept { return peer_; }
+  bool up() const noexcept { return link_ != nullptr; }
+  /// Why it is down; only then.
+  const Error& reason() const noexcept { return *reason_; }
+
+  /// Awaitable: `co_await session.send(...)`. Completes when the message was handed over: the peer
+  /// has granted room for it, and this shard has queued it, in order. That is not delivery.
+  /// Suspends while there is no credit; throws deadline_exceeded (default: 5 s from now), closed,
+  /// peer_lost or too_large. An ask also waits until there is room for its answer. The session may
+  /// end in the meantime.
+  SendAwaiter send(Message message, Lane lane = Lane::normal, Time deadline = Time{});
+
+  /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
+  Result<void> try_send(Message& message, Lane lane = Lane::normal);
+
+  /// Ends the session on all shards, without waiting for what is queued. `Network::close` drains.
+  void close(std::string why);
+
+  Stats stats() const;
+
+ private:
+  friend class detail::Link;
+  friend class detail::NetworkShard;
+  friend class SessionRef;
+  explicit Session(PeerInfo peer) : peer_(std::move(peer)) {}
+  ~Session();
+
+  PeerInfo peer_;
+  detail::Link* link_ = nullptr;  ///< Where this shard sends; null once down.
+  std::unique_ptr<Error> reason_;
+  detail::NetworkShard* owner_ = nullptr;
+  std::uint64_t number_ = 0;
+  std::uint32_t references_ = 0;  ///< Of this shard only, so not atomic.
+};
+
+/// Shared ownership of a Session, on its shard only.
+class SessionRef {
+ public:
+  SessionRef() noexcept = default;
+  explicit SessionRef(Session* session) noexcept : session_(session) {
+    if (session_) ++session_->references_;
+  }
+  SessionRef(const SessionRef& other) noexcept : SessionRef(other.session_) {}
+  SessionRef(SessionRef&& other) noexcept : session_(std::exchange(other.session_, nullptr)) {}
+  SessionRef& operator=(SessionRef other) noexcept {
+    std::swap(session_, other.session_);
+    return *this;
+  }
+  ~SessionRef() {
+    if (session_ && --session_->references_ == 0) delete session_;
+  }
+  explicit operator bool() const noexcept { return session_ != nullptr; }
+  Session* operator->() const noexcept { return session_; }
+  Session& operator*() const noexcept { return *session_; }
+  Session* get() const noexcept { return session_; }
+  friend bool operator==(const SessionRef&, const SessionRef&) = default;
+
+ private:
+  Session* session_ = nullptr;
+};
+
+/// Lives in the awaiting frame, with the message until that is queued.
+class Session::SendAwaiter : public hyperframes::detail::Waiter {
+ public:
+  SendAwaiter(Session& session, Message message, Lane lane, Time deadline) noexcept;
+  SendAwaiter(const SendAwaiter&) = delete;
+  ~SendAwaiter();
+
+  bool await_ready();
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    if (!begin(handle.promise())) return false;
+    enqueue();
+    return true;
+  }
+  void await_resume();
+
+ private:
+  friend class detail::Link;
+  void enqueue() noexcept;
+
+  SessionRef session_;
+  Message message_;
+  std::uint64_t total_ = 0;      ///< Bytes on the wire.
+  std::uint64_t announced_ = 0;  ///< Message number that waits for a grant; 0: none.
+  std::unique_ptr<Error> failure_;
+  Lane lane_;
+};
+
+}  // namespace hyperframes::net
