@@ -26,6 +26,7 @@ struct Include {
 struct SourceFile {
   std::string path;  // relative to the root
   std::string text;
+  std::string code;  // of C++ files: the text with comments and literals blanked
   std::vector<Include> includes;
 };
 
@@ -127,27 +128,37 @@ bool is_public_header(std::string_view path) {
 // ---- Reading
 // -------------------------------------------------------------------------------------
 
-// Planted code in a raw string is text, not an include; its lines are kept so that numbers agree.
-std::string without_raw_strings(const std::string& text) {
-  std::string result;
-  std::size_t at = 0;
-  while (true) {
-    const std::size_t start = text.find("R\"", at);
-    const std::size_t open = start == std::string::npos ? start : text.find('(', start);
-    if (open == std::string::npos || open - start > 18) {
-      if (start == std::string::npos) return result + text.substr(at);
-      result += text.substr(at, start + 2 - at);
-      at = start + 2;
-      continue;
-    }
-    const std::string close = ")" + text.substr(start + 2, open - start - 2) + "\"";
-    const std::size_t end = std::min(text.find(close, open), text.size());
-    result += text.substr(at, start - at);
-    result += std::string(std::count(text.begin() + static_cast<std::ptrdiff_t>(start),
-                                     text.begin() + static_cast<std::ptrdiff_t>(end), '\n'),
-                          '\n');
-    at = std::min(end + close.size(), text.size());
+// The length of the comment or literal that begins at `at`, or 0.
+std::size_t literal_length(const std::string& text, std::size_t at) {
+  const auto until = [&](const std::string& close, std::size_t from) {
+    const std::size_t end = text.find(close, from);
+    return (end == std::string::npos ? text.size() : end + close.size()) - at;
+  };
+  if (text.compare(at, 2, "//") == 0) return std::min(text.find('\n', at), text.size()) - at;
+  if (text.compare(at, 2, "/*") == 0) return until("*/", at + 2);
+  if (text.compare(at, 2, "R\"") == 0) {
+    const std::size_t open = std::min(text.find('(', at), text.size());
+    return until(")" + text.substr(at + 2, open - at - 2) + "\"", open);
   }
+  const bool digit_separator =
+      at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
+  if (text[at] != '"' && (text[at] != '\'' || digit_separator)) return 0;
+  std::size_t end = at + 1;
+  while (end < text.size() && text[end] != text[at] && text[end] != '\n')
+    end += text[end] == '\\' ? 2 : 1;
+  return std::min(end + 1, text.size()) - at;
+}
+
+// `text` with comments and literals blanked; the lines stay where they are.
+std::string code_of(const std::string& text) {
+  std::string code = text;
+  for (std::size_t at = 0; at < code.size();) {
+    const std::size_t length = literal_length(text, at);
+    for (std::size_t i = at; i < at + length; ++i)
+      if (code[i] != '\n') code[i] = ' ';
+    at += std::max<std::size_t>(length, 1);
+  }
+  return code;
 }
 
 // Quoted includes are looked for beside the file first, as the compiler does.
@@ -162,13 +173,18 @@ Include resolve(const SourceFile& file, const fs::path& root, std::size_t line, 
   return {line, written, quoted, false};
 }
 
+// A line that stands in a comment or a string is none of the code's, so includes no file.
 void read_includes(SourceFile& file, const fs::path& root) {
   static const std::regex include_line(R"re(^\s*#\s*include\s*([<"])([^>"]+)[>"])re");
-  std::istringstream lines(without_raw_strings(file.text));
+  static const std::regex directive(R"(^\s*#\s*include)");
+  std::istringstream lines(file.text);
+  std::istringstream codes(file.code);
   std::string text;
-  for (std::size_t line = 1; std::getline(lines, text); ++line) {
+  std::string code;
+  for (std::size_t line = 1; std::getline(lines, text) && std::getline(codes, code); ++line) {
     std::smatch match;
-    if (!std::regex_search(text, match, include_line)) continue;
+    if (!std::regex_search(code, directive) || !std::regex_search(text, match, include_line))
+      continue;
     file.includes.push_back(resolve(file, root, line, match[1] == "\"", match[2]));
   }
 }
@@ -192,7 +208,10 @@ Tree read_tree(const fs::path& root) {
     SourceFile file;
     file.path = it->path().lexically_relative(root).generic_string();
     file.text = read_file(it->path());
-    if (is_source(file.path)) read_includes(file, root);
+    if (is_source(file.path)) {
+      file.code = code_of(file.text);
+      read_includes(file, root);
+    }
     tree.emplace(file.path, std::move(file));
   }
   return tree;
@@ -343,6 +362,60 @@ void check_texts(const SourceFile& file, Violations& found) {
         found.push_back({file.path, line, banned.what + ": " + text});
 }
 
+// ---- Coroutines
+// ----------------------------------------------------------------------------------
+
+std::size_t line_of(const std::string& text, std::size_t at) {
+  return 1 + static_cast<std::size_t>(
+                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+}
+
+// The name of the function whose argument list is open at `at`; empty when none is.
+std::string called_around(const std::string& text, std::size_t at) {
+  int depth = 0;
+  while (at > 0) {
+    const char c = text[--at];
+    if (c == ')' || c == '}' || c == ']') ++depth;
+    if (c != '(' && c != '{' && c != '[' && !(c == ';' && depth == 0)) continue;
+    if (c == ';' || (depth == 0 && c != '(')) return "";
+    if (depth-- > 0) continue;
+    const std::size_t end = at;
+    while (at > 0 &&
+           (std::isalnum(static_cast<unsigned char>(text[at - 1])) || text[at - 1] == '_'))
+      --at;
+    return text.substr(at, end - at);
+  }
+  return "";
+}
+
+// A closure that captures dies at the end of the expression that made it, and a coroutine's frame
+// would outlive it: such a lambda must have a name, or be given to a function that keeps it.
+void check_coroutine_lambdas(const SourceFile& file, Violations& found) {
+  static const std::regex lambda(
+      R"(\[[^\[\]]+\]\s*(\([^()]*\))?\s*(mutable\s*)?(noexcept\s*)?->\s*([a-z_]+::)*Task<)");
+  static const std::set<std::string> keepers = {"co_invoke", "run", "call_on", "spawn", "start"};
+  const std::string& code = file.code;
+  for (std::sregex_iterator it(code.begin(), code.end(), lambda), end; it != end; ++it) {
+    const auto at = static_cast<std::size_t>(it->position());
+    const std::size_t before = code.find_last_not_of(" \n", at == 0 ? 0 : at - 1);
+    if (before != std::string::npos && code[before] == '=') continue;
+    if (keepers.contains(called_around(code, at))) continue;
+    found.push_back({file.path, line_of(code, at),
+                     "a capturing lambda may not be a coroutine: give it to co_invoke"});
+  }
+}
+
+void check_coroutines(const SourceFile& file, Violations& found) {
+  const std::string& code = file.code;
+  if (!is_layer(first_folder(file.path))) return;
+  if (code.find("Task<") == std::string::npos && code.find("co_await") == std::string::npos) return;
+  check_coroutine_lambdas(file, found);
+  static const std::regex binding(R"(auto\s*&{0,2}\s*\[[^\]]*\]\s*[={(]\s*co_await)");
+  for (std::sregex_iterator it(code.begin(), code.end(), binding), end; it != end; ++it)
+    found.push_back({file.path, line_of(code, static_cast<std::size_t>(it->position())),
+                     "no structured binding straight from co_await: give the result a name first"});
+}
+
 }  // namespace
 
 std::vector<Violation> check_layout(const fs::path& root) {
@@ -356,6 +429,7 @@ std::vector<Violation> check_layout(const fs::path& root) {
     check_header_form(file, found);
     check_file_name(file, found);
     check_texts(file, found);
+    check_coroutines(file, found);
   }
   check_cycles(tree, found);
   return found;

@@ -206,11 +206,38 @@ TEST_CASE("text that must stand nowhere in the tree is found") {
   }
 }
 
-TEST_CASE("an include inside a raw string is text") {
+TEST_CASE("a coroutine that outlives what it captured is found") {
   PlantedTree tree;
-  tree.plant("actors/generator.cpp",
-             "auto text = R\"x(\n" + include("liburing.h") + ")x\";\n\n" + include("cuda.h"));
-  require_one(tree.check(), "actors/generator.cpp", 5, "CUDA");
+  const std::string lambda = "[this, name]() -> hf::Task<void> { co_await save(name); }";
+  SECTION("called where it stands") {
+    tree.plant("net/session.cpp", "\nTask<void> f() {\n  co_await " + lambda + "();\n}\n");
+    require_one(tree.check(), "net/session.cpp", 3, "give it to co_invoke");
+  }
+  SECTION("given to a function that does not keep it") {
+    tree.plant("net/session.cpp", "auto task = with_deadline(" + lambda + "(), 5s);\n");
+    require_one(tree.check(), "net/session.cpp", 1, "give it to co_invoke");
+  }
+  SECTION("but not when co_invoke keeps it, when it has a name, or in a comment") {
+    tree.plant("net/session.cpp", "auto a = co_invoke(" + lambda + ");\n" +  //
+                                      "auto b = call_on(shard(0), " + lambda + ");\n" +
+                                      "auto c = " + lambda + ";\n" +  //
+                                      "// f(" + lambda + ");\n");
+    CHECK(tree.check().empty());
+  }
+}
+
+TEST_CASE("a structured binding straight from co_await is found") {
+  PlantedTree tree;
+  tree.plant("net/session.cpp", "Task<void> f() {\n  auto [a, b] = co_await both();\n}\n");
+  require_one(tree.check(), "net/session.cpp", 2, "structured binding");
+}
+
+TEST_CASE("an include inside a comment or a string is text") {
+  PlantedTree tree;
+  tree.plant("actors/generator.cpp", "auto text = R\"x(\n" + include("liburing.h") + ")x\";\n/*\n" +
+                                         include("asio.hpp") + "*/ char quote = '\"';\n" +
+                                         include("cuda.h"));
+  require_one(tree.check(), "actors/generator.cpp", 7, "CUDA");
 }
 
 TEST_CASE("every ./dev command in the README is one that ./dev explains") {
