@@ -70,6 +70,7 @@ endfunction()
 # [long] has the label long as well, and is left to ./dev test --all. Suites with the label threads,
 # which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
+set(HYPERFRAMES_SANITIZER_SLOWDOWN 3)  # stretches time limits and the runtime's own timing promises
 function(hyperframes_test name)
   cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
@@ -86,15 +87,16 @@ function(hyperframes_test name)
   if("${name}" IN_LIST threaded OR "threads" IN_LIST ARG_LABELS)
     add_dependencies(threads_tests ${name}_tests)
     list(APPEND ARG_LABELS threads)
-    list(REMOVE_DUPLICATES ARG_LABELS)
   endif()
+  set(labels ${name} ${ARG_LABELS})
+  list(REMOVE_DUPLICATES labels)
 
   set(timeout_s 120)
   if(HYPERFRAMES_SANITIZE)
-    set(timeout_s 360)
+    math(EXPR timeout_s "${timeout_s} * ${HYPERFRAMES_SANITIZER_SLOWDOWN}")
   endif()
-  hyperframes_discover(${name} quick "~[long]" "${ARG_LABELS}" ${timeout_s})
-  hyperframes_discover(${name} long "[long]" "${ARG_LABELS};long" 3600)
+  hyperframes_discover(${name} quick "~[long]" "${labels}" ${timeout_s})
+  hyperframes_discover(${name} long "[long]" "${labels};long" 3600)
 endfunction()
 
 # catch_discover_tests() can set one label only, so what it found gets its labels by a script of
@@ -105,9 +107,13 @@ function(hyperframes_discover name extent spec labels timeout_s)
                        TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
                        PROPERTIES TIMEOUT ${timeout_s})
   set(script "${CMAKE_CURRENT_BINARY_DIR}/${list}_labels.cmake")
+  set(environment "")
+  if(HYPERFRAMES_SANITIZE)
+    set(environment "HYPERFRAMES_TIME_SCALE=${HYPERFRAMES_SANITIZER_SLOWDOWN}")
+  endif()
   file(CONFIGURE OUTPUT "${script}" @ONLY CONTENT [==[
 foreach(test IN LISTS @list@)
-  set_tests_properties("${test}" PROPERTIES LABELS "@name@;@labels@")
+  set_tests_properties("${test}" PROPERTIES LABELS "@labels@" ENVIRONMENT "@environment@")
 endforeach()
 ]==])
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${script}")
