@@ -45,7 +45,8 @@ class CancelSource {
 
  private:
   struct FromParent : detail::CancelCallback {
-    explicit FromParent(CancelSource& self) noexcept : CancelCallback(&FromParent::run), self(self) {}
+    explicit FromParent(CancelSource& self) noexcept
+        : CancelCallback(&FromParent::run), self(self) {}
     static void run(CancelCallback& callback) noexcept;
     CancelSource& self;
     CancelSource* parent = nullptr;

@@ -8,7 +8,8 @@ std::string compose(const std::error_code& code, const std::string& tried, const
   std::string text = tried + ": " + (found.empty() ? code.message() : found);
   const bool own = code.category() == error_category();
   if (own || !found.empty())
-    text += " [" + (own ? std::string(name(static_cast<Errc>(code.value()))) : code.message()) + "]";
+    text +=
+        " [" + (own ? std::string(name(static_cast<Errc>(code.value()))) : code.message()) + "]";
   if (!remedy.empty()) text += "; " + remedy;
   return text;
 }

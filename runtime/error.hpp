@@ -18,19 +18,19 @@ namespace hyperframes {
 /// The conditions that are this project's own. Those of the system keep their errno in
 /// `std::generic_category()`. Numbers are part of the wire protocol: append, never renumber.
 enum class Errc : int {
-  cancelled = 1,          ///< The awaiting scope was cancelled.
-  deadline_exceeded = 2,  ///< Not finished by its deadline. Whether it took effect is unknown.
-  closed = 3,             ///< The channel, socket or mailbox was closed, here or by the peer.
-  exhausted = 4,          ///< A bounded resource (pool, ring, table) is full.
-  too_large = 5,          ///< Larger than a limit; the text names both.
-  corrupt = 6,            ///< Bytes from a peer or a file do not follow their format.
-  rejected = 7,           ///< A peer refused us; the text names the check that failed.
-  unreachable = 8,        ///< No transport and no address worked; the text lists each.
-  peer_lost = 9,          ///< The peer's process died or went silent.
-  not_found = 10,         ///< No such actor, table, file or key.
-  already_exists = 11,    ///< The name is taken.
-  overloaded = 12,        ///< A bounded mailbox with policy `fail` is full.
-  unknown_type = 13,      ///< A message type id that the receiver does not know.
+  cancelled = 1,             ///< The awaiting scope was cancelled.
+  deadline_exceeded = 2,     ///< Not finished by its deadline. Whether it took effect is unknown.
+  closed = 3,                ///< The channel, socket or mailbox was closed, here or by the peer.
+  exhausted = 4,             ///< A bounded resource (pool, ring, table) is full.
+  too_large = 5,             ///< Larger than a limit; the text names both.
+  corrupt = 6,               ///< Bytes from a peer or a file do not follow their format.
+  rejected = 7,              ///< A peer refused us; the text names the check that failed.
+  unreachable = 8,           ///< No transport and no address worked; the text lists each.
+  peer_lost = 9,             ///< The peer's process died or went silent.
+  not_found = 10,            ///< No such actor, table, file or key.
+  already_exists = 11,       ///< The name is taken.
+  overloaded = 12,           ///< A bounded mailbox with policy `fail` is full.
+  unknown_type = 13,         ///< A message type id that the receiver does not know.
   verification_failed = 14,  ///< A FlatBuffer from outside did not verify.
   actor_down = 15,           ///< The actor stopped before it answered.
   no_reply = 16,             ///< A `Reply` was dropped unanswered.

@@ -2,6 +2,8 @@
 // destructor can take it out of wherever it waits.
 #pragma once
 
+#include <cstddef>
+
 namespace hyperframes::detail {
 
 class ListNode {
@@ -39,6 +41,12 @@ class List {
   }
 
   bool empty() const noexcept { return end_.next_ == &end_; }
+  /// O(n).
+  std::size_t size() const noexcept {
+    std::size_t count = 0;
+    for (const ListNode* at = end_.next_; at != &end_; at = at->next_) ++count;
+    return count;
+  }
   T& front() noexcept { return *static_cast<T*>(end_.next_); }
   void push_back(T& element) noexcept {
     ListNode& node = element;

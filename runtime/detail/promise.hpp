@@ -1,19 +1,18 @@
 // What every coroutine frame of this project carries, whatever it returns.
 #pragma once
 
+#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <hyperframes/runtime/cancellation.hpp>
+#include <hyperframes/runtime/detail/blocking_section.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
 #include <source_location>
 #include <utility>
 
-namespace hyperframes {
-class Shard;
-
-namespace detail {
+namespace hyperframes::detail {
 
 /// The part of a promise that does not depend on the result type. All on one shard.
 ///
@@ -24,23 +23,26 @@ class PromiseBase {
   PromiseBase() noexcept = default;
   PromiseBase(const PromiseBase&) = delete;
   PromiseBase& operator=(const PromiseBase&) = delete;
-  ~PromiseBase();
+  ~PromiseBase() {
+    if (work.queued) core->ready[group].remove(&work);
+    leave_parent();
+  }
 
   static void* operator new(std::size_t size) { return pool_allocate(size); }
   static void operator delete(void* frame) noexcept { pool_release(frame); }
 
   /// Records the line of every co_await. The awaitable passes through untouched.
   template <class Awaitable>
-  Awaitable&& await_transform(
-      Awaitable&& awaitable,
-      std::source_location where = std::source_location::current()) noexcept {
+  Awaitable&& await_transform(Awaitable&& awaitable, std::source_location where =
+                                                         std::source_location::current()) noexcept {
+    check_may_suspend(where);
     suspended_at = where;
     return std::forward<Awaitable>(awaitable);
   }
 
   void inherit(PromiseBase& from) noexcept {
     parent = &from;
-    shard = from.shard;
+    core = from.core;
     cancel = from.cancel;
     group = from.group;
     from.child = this;
@@ -52,24 +54,31 @@ class PromiseBase {
   }
 
   /// Queues the coroutine for resumption on its shard. At most once for each suspension.
-  void schedule() noexcept;
+  void schedule() noexcept {
+    assert(!work.queued && core);
+    work.queued = true;
+    core->ready[group].push(&work);
+  }
 
   ResumeWork work;
   std::coroutine_handle<> continuation;
   PromiseBase* parent = nullptr;
   PromiseBase* child = nullptr;
-  Shard* shard = nullptr;
+  ShardCore* core = nullptr;  ///< The shard it runs on; null off a shard.
   CancelSource* cancel = nullptr;
   std::source_location suspended_at;
   std::uint8_t group = 1;
-  bool scheduled = false;
 };
 
 /// Where control goes when one coroutine hands over to another. Normally `next` itself (symmetric
 /// transfer). Every few hundred transfers it goes through the ready queue instead: that bounds
 /// the stack on compilers that nest transfers, and keeps a chain of ready awaits from starving
 /// the rest of the shard.
-std::coroutine_handle<> transfer_to(std::coroutine_handle<> next, PromiseBase& promise) noexcept;
+inline std::coroutine_handle<> transfer_to(std::coroutine_handle<> next,
+                                           PromiseBase& promise) noexcept {
+  if (!promise.core || --promise.core->transfer_budget != 0) return next;
+  promise.schedule();
+  return std::noop_coroutine();
+}
 
-}  // namespace detail
-}  // namespace hyperframes
+}  // namespace hyperframes::detail

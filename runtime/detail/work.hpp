@@ -4,10 +4,12 @@
 #include <cassert>
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 
 namespace hyperframes::detail {
 
-/// An intrusive item. Owned by whoever queued it; in at most one queue at a time. `run` may free it.
+/// An intrusive item. Owned by whoever queued it; in at most one queue at a time. `run` may free
+/// it.
 struct Work {
   using Run = void (*)(Work*) noexcept;
   explicit Work(Run run) noexcept : run(run) {}
@@ -19,9 +21,14 @@ struct Work {
 struct ResumeWork : Work {
   ResumeWork() noexcept : Work(&ResumeWork::resume) {}
   std::coroutine_handle<> handle;
+  bool queued = false;
 
  private:
-  static void resume(Work* self) noexcept { static_cast<ResumeWork*>(self)->handle.resume(); }
+  static void resume(Work* self) noexcept {
+    auto* work = static_cast<ResumeWork*>(self);
+    work->queued = false;
+    work->handle.resume();
+  }
 };
 
 /// First in, first out; no allocation.
@@ -63,6 +70,14 @@ class WorkQueue {
   Work* head_ = nullptr;
   Work* tail_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// The part of a shard that every suspension touches. First base of Shard, so that frames can
+/// queue themselves without knowing the rest of it.
+struct ShardCore {
+  static constexpr std::size_t groups = 2;
+  WorkQueue ready[groups];
+  std::uint32_t transfer_budget = 0;
 };
 
 }  // namespace hyperframes::detail

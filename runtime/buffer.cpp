@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cassert>
+#include <cstdlib>
+#include <hyperframes/runtime/buffer.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <new>
+
+namespace hyperframes {
+namespace {
+
+// Header and memory in one allocation; the memory starts on a cache line.
+constexpr std::size_t header_size = (sizeof(detail::Block) + 63) / 64 * 64;
+
+detail::Block* allocate_block(std::size_t capacity) {
+  void* memory = std::aligned_alloc(64, (header_size + capacity + 63) / 64 * 64);
+  if (!memory) throw std::bad_alloc();
+  auto* block = new (memory) detail::Block();
+  block->data = static_cast<std::byte*>(memory) + header_size;
+  block->capacity = capacity;
+  return block;
+}
+
+void free_block(detail::Block* block) noexcept {
+  block->~Block();
+  std::free(block);
+}
+
+std::atomic_ref<std::uint32_t> shared_count(detail::Block* block) noexcept {
+  return std::atomic_ref<std::uint32_t>(block->references);
+}
+
+}  // namespace
+
+namespace detail {
+
+void retain(Block* block) noexcept {
+  if (block->atomic_count) {
+    shared_count(block).fetch_add(1, std::memory_order_relaxed);
+  } else {
+    assert(!block->home || block->home == Shard::current());
+    ++block->references;
+  }
+}
+
+void release(Block* block) noexcept {
+  if (block->atomic_count) {
+    if (shared_count(block).fetch_sub(1, std::memory_order_acq_rel) == 1) block->dispose(block);
+    return;
+  }
+  if (block->home == Shard::current()) {
+    if (--block->references == 0) block->dispose(block);
+    return;
+  }
+  // A sole reference that ends away from home: the home shard takes it back in its next turn.
+  auto& returned = block->home->returned_blocks_;
+  block->next = returned.load(std::memory_order_relaxed);
+  while (!returned.compare_exchange_weak(block->next, block, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace detail
+
+Buffer Buffer::heap(std::size_t size) {
+  detail::Block* block = allocate_block(size);
+  block->atomic_count = true;
+  block->dispose = &free_block;
+  return adopt(block, block->data, size);
+}
+
+Buffer Buffer::copy_of(std::span<const std::byte> bytes) {
+  Buffer buffer = heap(bytes.size());
+  if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
+  return buffer;
+}
+
+Buffer Buffer::slice(std::size_t offset, std::size_t size) const noexcept {
+  assert(offset <= size_ && size <= size_ - offset);
+  if (block_) detail::retain(block_);
+  return adopt(block_, data_ + offset, size);
+}
+
+Buffer Buffer::proxy() const {
+  if (!block_ || block_->atomic_count) return *this;
+  struct Proxy : detail::Block {
+    Buffer parent;
+  };
+  auto* block = new Proxy;
+  block->kind = block_->kind;
+  block->home = block_->home;
+  block->data = data_;
+  block->capacity = size_;
+  block->parent = *this;
+  block->dispose = [](detail::Block* self) noexcept { delete static_cast<Proxy*>(self); };
+  return adopt(block, data_, size_);
+}
+
+void Buffer::resize_down(std::size_t size) noexcept {
+  assert(size <= size_);
+  size_ = size;
+}
+
+void Buffer::remove_prefix(std::size_t count) noexcept {
+  assert(count <= size_);
+  data_ += count;
+  size_ -= count;
+}
+
+void Segments::remove_prefix(std::size_t count) noexcept {
+  assert(count <= bytes_);
+  bytes_ -= count;
+  std::size_t whole = 0;
+  while (whole < list_.size() && count >= list_[whole].size()) count -= list_[whole++].size();
+  list_.erase(list_.begin(), list_.begin() + static_cast<std::ptrdiff_t>(whole));
+  if (count) list_.front().remove_prefix(count);
+}
+
+Buffer Segments::flatten() const {
+  Buffer result = Buffer::heap(bytes_);
+  std::byte* at = result.data();
+  for (const Buffer& buffer : list_) {
+    if (buffer.size()) std::memcpy(at, buffer.data(), buffer.size());
+    at += buffer.size();
+  }
+  return result;
+}
+
+// Classes: 256, 384, 512, 768, 1024, … so that rounding wastes at most half of the need.
+std::size_t BufferPool::class_of(std::size_t size) noexcept {
+  if (size <= 256) return 0;
+  const int width = std::bit_width(size - 1);  // 2^(width-1) < size <= 2^width
+  const std::size_t middle = std::size_t{3} << (width - 2);
+  return static_cast<std::size_t>(2 * (width - 8) - (size <= middle ? 1 : 0));
+}
+
+std::size_t BufferPool::class_size(std::size_t index) noexcept {
+  const std::size_t power = std::size_t{256} << ((index + 1) / 2);
+  return index % 2 ? power / 4 * 3 : power;
+}
+
+BufferPool::BufferPool(Shard& home, Options options) : home_(home), options_(std::move(options)) {}
+
+BufferPool::~BufferPool() {
+  assert(outstanding_ == 0 && "every buffer comes home before its shard ends");
+  for (detail::Block* list : free_lists_) {
+    while (list) free_block(std::exchange(list, list->next));
+  }
+}
+
+bool BufferPool::fits(std::size_t size) const noexcept {
+  return class_size(class_of(size)) <= options_.quota_bytes - used_;
+}
+
+Error BufferPool::exhausted(std::size_t size, bool ever) const {
+  return Error(
+      ever ? Errc::exhausted : Errc::too_large,
+      "allocate " + std::to_string(size) + " bytes from pool '" + options_.name + "'",
+      std::to_string(used_) + " of " + std::to_string(options_.quota_bytes) + " bytes are in use",
+      ever ? "release buffers sooner or raise the pool's quota"
+           : "raise the pool's quota above the size of the largest message");
+}
+
+Buffer BufferPool::take(std::size_t size) {
+  const std::size_t index = class_of(size);
+  detail::Block* block = free_lists_[index];
+  if (block) {
+    free_lists_[index] = block->next;
+    free_ -= block->capacity;
+    block->references = 1;
+    block->next = nullptr;
+  } else {
+    block = allocate_block(class_size(index));
+    block->home = &home_;
+    block->pool = this;
+    block->dispose = &BufferPool::dispose;
+  }
+  block->charged = block->capacity;
+  used_ += block->charged;
+  ++outstanding_;
+  return Buffer::adopt(block, block->data, size);
+}
+
+void BufferPool::dispose(detail::Block* block) noexcept {
+  BufferPool& pool = *block->pool;
+  pool.used_ -= block->charged;
+  --pool.outstanding_;
+  if (pool.free_ + block->capacity <= pool.options_.keep_bytes) {
+    detail::Block*& list = pool.free_lists_[class_of(block->capacity)];
+    block->next = list;
+    list = block;
+    pool.free_ += block->capacity;
+  } else {
+    free_block(block);
+  }
+  pool.wake_waiters();
+}
+
+void BufferPool::wake_waiters() noexcept {
+  while (!waiters_.empty() && fits(waiters_.front().size_)) {
+    AllocateAwaiter& waiter = waiters_.front();
+    waiter.result_ = take(waiter.size_);
+    waiter.wake();
+  }
+}
+
+Result<Buffer> BufferPool::try_allocate(std::size_t size) {
+  const bool ever = class_size(class_of(size)) <= options_.quota_bytes;
+  // Those who wait come first.
+  if (ever && waiters_.empty() && fits(size)) return take(size);
+  ++exhausted_count_;
+  return exhausted(size, ever);
+}
+
+BufferPool::AllocateAwaiter BufferPool::allocate(std::size_t size, Time deadline) {
+  return AllocateAwaiter(*this, size, deadline);
+}
+
+bool BufferPool::AllocateAwaiter::await_ready() {
+  if (class_size(class_of(size_)) > pool_.options_.quota_bytes) throw pool_.exhausted(size_, false);
+  if (!pool_.waiters_.empty() || !pool_.fits(size_)) return false;
+  result_ = pool_.take(size_);
+  return true;
+}
+
+Buffer BufferPool::AllocateAwaiter::await_resume() {
+  if (promise()) {
+    if (outcome() == Outcome::timed_out) {
+      ++pool_.exhausted_count_;
+      throw pool_.exhausted(size_, true);
+    }
+    throw_unless_woken("allocate from a buffer pool");
+  }
+  return std::move(result_);
+}
+
+BufferPool::Usage BufferPool::usage() const noexcept {
+  return {used_, options_.quota_bytes, free_, waiters_.size(), exhausted_count_};
+}
+
+}  // namespace hyperframes

@@ -1,0 +1,216 @@
+// Counted slices of pooled memory: what moves through channels, files and sockets.
+//
+//   hf::Buffer page = co_await pool.allocate(64 << 10);   // suspends while the quota is used up
+//   hf::Buffer head = page.slice(0, 16);                  // shares the same memory
+//   segments.push_back(std::move(page));                  // moves, copies nothing
+//
+// The count is a plain integer and belongs to the shard that allocated the block. A buffer may move
+// to another shard only as the sole reference (`unique()`); to keep one here and send one there,
+// send `proxy()`. The last release on a foreign shard travels home in a batch. Buffers made off a
+// shard (`Buffer::copy_of` on a plain thread) count atomically and may go anywhere.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <hyperframes/runtime/detail/list.hpp>
+#include <hyperframes/runtime/detail/waiter.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hyperframes {
+
+class Shard;
+class BufferPool;
+
+/// Where memory lies. `device` memory must not be touched by the CPU.
+enum class MemoryKind : std::uint8_t { host, pinned, device };
+
+namespace detail {
+
+/// The header of pooled memory. `dispose` frees header and memory, on the home shard.
+struct Block {
+  std::uint32_t references = 1;
+  MemoryKind kind = MemoryKind::host;
+  bool atomic_count = false;
+  Shard* home = nullptr;
+  BufferPool* pool = nullptr;
+  std::byte* data = nullptr;
+  std::size_t capacity = 0;
+  std::size_t charged = 0;  ///< What the pool's quota was charged, in bytes.
+  Block* next = nullptr;    ///< Link while it travels home or waits on a free list.
+  void (*dispose)(Block*) noexcept = nullptr;
+};
+void release(Block* block) noexcept;
+void retain(Block* block) noexcept;
+
+}  // namespace detail
+
+class Buffer {
+ public:
+  Buffer() noexcept = default;
+  Buffer(const Buffer& other) noexcept
+      : block_(other.block_), data_(other.data_), size_(other.size_) {
+    if (block_) detail::retain(block_);
+  }
+  Buffer(Buffer&& other) noexcept
+      : block_(std::exchange(other.block_, nullptr)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  Buffer& operator=(Buffer other) noexcept {
+    std::swap(block_, other.block_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Buffer() {
+    if (block_) detail::release(block_);
+  }
+
+  /// A heap block outside every quota, holding a copy. For small things and tests.
+  static Buffer copy_of(std::span<const std::byte> bytes);
+  static Buffer copy_of(std::string_view text) {
+    return copy_of(std::as_bytes(std::span(text.data(), text.size())));
+  }
+  /// A heap block outside every quota; its contents are indeterminate.
+  static Buffer heap(std::size_t size);
+  /// Takes over `block`'s reference.
+  static Buffer adopt(detail::Block* block, std::byte* data, std::size_t size) noexcept {
+    Buffer buffer;
+    buffer.block_ = block;
+    buffer.data_ = data;
+    buffer.size_ = size;
+    return buffer;
+  }
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
+  std::string_view text() const noexcept { return {reinterpret_cast<const char*>(data_), size_}; }
+  MemoryKind kind() const noexcept { return block_ ? block_->kind : MemoryKind::host; }
+  /// True if no other Buffer shares the block.
+  bool unique() const noexcept { return block_ && block_->references == 1; }
+
+  /// The same memory from `offset`, `size` bytes long. Both lie within this buffer.
+  Buffer slice(std::size_t offset, std::size_t size) const noexcept;
+  /// A sole reference to the same bytes, to be moved to another shard.
+  Buffer proxy() const;
+  void resize_down(std::size_t size) noexcept;
+  void remove_prefix(std::size_t count) noexcept;
+
+ private:
+  detail::Block* block_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A short list of buffers, in order. What a message's data is made of.
+class Segments {
+ public:
+  Segments() noexcept = default;
+  Segments(Buffer only) { push_back(std::move(only)); }
+
+  void push_back(Buffer buffer) {
+    bytes_ += buffer.size();
+    list_.push_back(std::move(buffer));
+  }
+  std::size_t size_bytes() const noexcept { return bytes_; }
+  std::size_t count() const noexcept { return list_.size(); }
+  bool empty() const noexcept { return list_.empty(); }
+  Buffer& operator[](std::size_t index) noexcept { return list_[index]; }
+  const Buffer& operator[](std::size_t index) const noexcept { return list_[index]; }
+  auto begin() noexcept { return list_.begin(); }
+  auto end() noexcept { return list_.end(); }
+  auto begin() const noexcept { return list_.begin(); }
+  auto end() const noexcept { return list_.end(); }
+  void clear() noexcept {
+    list_.clear();
+    bytes_ = 0;
+  }
+  /// Drops the first `count` bytes, buffer by buffer.
+  void remove_prefix(std::size_t count) noexcept;
+  /// One contiguous heap buffer with the same bytes: a copy, for code that can't take a list.
+  Buffer flatten() const;
+
+ private:
+  std::vector<Buffer> list_;
+  std::size_t bytes_ = 0;
+};
+
+/// Memory under a quota, for one shard. Blocks are kept by size class (powers of two and the
+/// midpoints between them) and reused.
+class BufferPool {
+ public:
+  struct Options {
+    std::string name;                     ///< Stands in every error.
+    std::size_t quota_bytes = 64u << 20;  ///< Handed out and not yet released.
+    std::size_t keep_bytes = 16u << 20;   ///< Free memory kept for reuse.
+  };
+  struct Usage {
+    std::size_t used_bytes, quota_bytes, free_bytes, waiting, exhausted_count;
+  };
+
+  BufferPool(Shard& home, Options options);
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  /// `size` bytes with indeterminate contents, or Errc::exhausted with the pool's name, size and
+  /// need; Errc::too_large if it could never fit.
+  Result<Buffer> try_allocate(std::size_t size);
+
+  class AllocateAwaiter;
+  /// Suspends, first come first served, until the quota has room or `deadline` has passed
+  /// (Errc::exhausted). Throws Errc::too_large at once if `size` is over the whole quota.
+  AllocateAwaiter allocate(std::size_t size, Time deadline = no_deadline);
+
+  Usage usage() const noexcept;
+  const std::string& name() const noexcept { return options_.name; }
+
+ private:
+  friend void detail::release(detail::Block*) noexcept;
+  static constexpr std::size_t class_count = 64;
+  static std::size_t class_of(std::size_t size) noexcept;
+  static std::size_t class_size(std::size_t index) noexcept;
+  static void dispose(detail::Block* block) noexcept;
+  Buffer take(std::size_t size);
+  bool fits(std::size_t size) const noexcept;
+  void wake_waiters() noexcept;
+  Error exhausted(std::size_t size, bool ever) const;
+
+  Shard& home_;
+  Options options_;
+  std::size_t used_ = 0;
+  std::size_t free_ = 0;
+  std::size_t outstanding_ = 0;
+  std::size_t exhausted_count_ = 0;
+  detail::Block* free_lists_[class_count] = {};
+  detail::List<AllocateAwaiter> waiters_;
+};
+
+class BufferPool::AllocateAwaiter : public detail::Waiter {
+ public:
+  AllocateAwaiter(BufferPool& pool, std::size_t size, Time deadline) noexcept
+      : Waiter(deadline, Errc::exhausted), pool_(pool), size_(size) {}
+  bool await_ready();
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    if (!begin(handle.promise())) return false;
+    pool_.waiters_.push_back(*this);
+    return true;
+  }
+  Buffer await_resume();
+
+ private:
+  friend class BufferPool;
+  BufferPool& pool_;
+  std::size_t size_;
+  Buffer result_;
+};
+
+}  // namespace hyperframes

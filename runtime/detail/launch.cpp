@@ -1,0 +1,89 @@
+#include <hyperframes/runtime/detail/launch.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <memory>
+
+namespace hyperframes::detail {
+
+struct Launched::Runner {
+  struct promise_type : PromiseBase {
+    explicit promise_type(Task<void>&, Launched& self) noexcept : self(self) {}
+    Runner get_return_object() noexcept {
+      work.handle = std::coroutine_handle<promise_type>::from_promise(*this);
+      return {std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    struct Final {
+      bool await_ready() noexcept { return false; }
+      void await_suspend(std::coroutine_handle<promise_type> handle) noexcept {
+        promise_type& promise = handle.promise();
+        FinishedWork& done = promise.self.finished_work_;
+        done.queued = true;
+        promise.core->ready[promise.group].push(&done);
+      }
+      void await_resume() noexcept {}
+    };
+    Final final_suspend() noexcept { return {}; }
+    void return_void() noexcept {}
+    void unhandled_exception() noexcept { self.failure = std::current_exception(); }
+    Launched& self;
+  };
+  std::coroutine_handle<promise_type> handle;
+};
+
+Launched::Runner Launched::run(Task<void> task, Launched& self) { co_await std::move(task); }
+
+void Launched::start(Task<void> task, ShardCore& core, std::uint8_t group) noexcept {
+  const auto handle = run(std::move(task), *this).handle;
+  frame_ = handle;
+  promise_ = &handle.promise();
+  promise_->core = &core;
+  promise_->group = group;
+  promise_->cancel = cancel_;
+  promise_->schedule();
+}
+
+Launched::~Launched() {
+  if (finished_work_.queued) promise_->core->ready[promise_->group].remove(&finished_work_);
+  if (frame_) frame_.destroy();
+}
+
+void Launched::FinishedWork::run(Work* work) noexcept {
+  auto& done = *static_cast<FinishedWork*>(work);
+  done.queued = false;
+  Launched& self = done.self;
+  self.frame_.destroy();
+  self.frame_ = nullptr;
+  self.promise_ = nullptr;
+  self.finished_(self);
+}
+
+std::string Launched::chain() const {
+  std::string text;
+  for (const PromiseBase* at = promise_; at; at = at->child) {
+    if (!at->suspended_at.line()) continue;
+    if (!text.empty()) text += " > ";
+    const std::string_view file = at->suspended_at.file_name();
+    const auto slash = file.rfind('/');
+    text += std::string(at->suspended_at.function_name()) + " (" +
+            std::string(slash == file.npos ? file : file.substr(slash + 1)) + ":" +
+            std::to_string(at->suspended_at.line()) + ")";
+  }
+  return text.empty() ? "not started" : text;
+}
+
+void start_on(Shard& shard, std::function<Task<void>()> make, std::source_location from) {
+  struct Start : Work {
+    Start(Shard& shard, std::function<Task<void>()> make, std::source_location from)
+        : Work(&Start::arrive), shard(shard), make(std::move(make)), from(from) {}
+    static void arrive(Work* work) noexcept {
+      std::unique_ptr<Start> self(static_cast<Start*>(work));
+      self->shard.spawn(self->make(), Group::user, self->from);
+    }
+    Shard& shard;
+    std::function<Task<void>()> make;
+    std::source_location from;
+  };
+  shard.post(new Start(shard, std::move(make), from));
+}
+
+}  // namespace hyperframes::detail

@@ -1,0 +1,64 @@
+// Counters of one shard: plain integers, named once, bumped without atomics.
+//
+//   hf::Counter& pushes = shard.metrics().counter("ps_pushes_total", "Pushes applied");
+//   pushes.add();
+//   runtime.collect_metrics();     // sums over all shards, from any thread, by asking each shard
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hyperframes {
+
+class Counter {
+ public:
+  void add(std::uint64_t amount = 1) noexcept { value_ += amount; }
+  void set(std::uint64_t value) noexcept { value_ = value; }
+  std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+/// Power-of-two buckets: enough for latencies and sizes over many magnitudes.
+class Histogram {
+ public:
+  void record(std::uint64_t value) noexcept;
+  std::uint64_t count() const noexcept { return count_; }
+  std::uint64_t sum() const noexcept { return sum_; }
+  /// The upper bound of the bucket that holds the given quantile (0 to 1); 0 if empty.
+  std::uint64_t quantile(double q) const noexcept;
+  const std::uint64_t* buckets() const noexcept { return buckets_; }
+
+ private:
+  std::uint64_t buckets_[65] = {};
+  std::uint64_t count_ = 0, sum_ = 0;
+};
+
+struct MetricSample {
+  std::string name, help;
+  std::uint64_t value;
+};
+
+/// Owned by a shard; touched on that shard only. References stay valid as long as the shard.
+class Metrics {
+ public:
+  Counter& counter(std::string_view name, std::string_view help = {});
+  Histogram& histogram(std::string_view name, std::string_view help = {});
+  /// Counters, and each histogram as _count and _sum, in order of first use.
+  std::vector<MetricSample> samples() const;
+
+ private:
+  template <class Value>
+  struct Named {
+    std::string name, help;
+    Value value;
+  };
+  std::deque<Named<Counter>> counters_;
+  std::deque<Named<Histogram>> histograms_;
+};
+
+}  // namespace hyperframes

@@ -1,0 +1,113 @@
+#include <cerrno>
+#include <hyperframes/runtime/detail/pool.hpp>
+#include <hyperframes/runtime/reactor.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <new>
+
+namespace hyperframes {
+
+Operation* Operation::create(Kind kind, int descriptor) {
+  void* memory = detail::pool_allocate(sizeof(Operation));
+  return new (memory) Operation(kind, descriptor);
+}
+
+void Operation::destroy(Operation* operation) noexcept {
+  operation->~Operation();
+  detail::pool_release(operation);
+}
+
+namespace detail {
+
+OperationAwaiter::OperationAwaiter(Operation* operation, Time deadline) noexcept
+    : operation_(operation),
+      on_cancel_(*this),
+      on_timeout_(*this),
+      deadline_(deadline),
+      kind_(operation->kind) {}
+
+OperationAwaiter::~OperationAwaiter() {
+  if (!operation_) return;
+  if (!promise_) {  // never awaited
+    Operation::destroy(operation_);
+    return;
+  }
+  operation_->owner = nullptr;
+  static_cast<Shard&>(*promise_->core).reactor().cancel(operation_);
+}
+
+bool OperationAwaiter::begin(PromiseBase& promise) noexcept {
+  promise_ = &promise;
+  auto& shard = static_cast<Shard&>(*promise.core);
+  const bool cancelled = promise.cancel && promise.cancel->cancelled();
+  if (cancelled || deadline_ <= shard.now()) {
+    stopped_ = true;
+    stop_reason_ = cancelled ? promise.cancel->reason() : Errc::deadline_exceeded;
+    result_ = -ECANCELED;
+    memory = std::move(operation_->memory);
+    Operation::destroy(std::exchange(operation_, nullptr));
+    return false;
+  }
+  if (promise.cancel) promise.cancel->add(on_cancel_);
+  if (deadline_ != no_deadline) shard.start_timer(on_timeout_, deadline_);
+  operation_->owner = this;
+  shard.reactor().start(operation_);
+  return true;
+}
+
+void OperationAwaiter::stop(Errc reason) noexcept {
+  if (stopped_ || !operation_) return;
+  stopped_ = true;
+  stop_reason_ = reason;
+  static_cast<Shard&>(*promise_->core).reactor().cancel(operation_);
+}
+
+void OperationAwaiter::on_complete(Operation& operation, std::int64_t result, bool) noexcept {
+  result_ = result;
+  memory = std::move(operation.memory);
+  address = operation.address;
+  names = std::move(operation.names);
+  addresses = std::move(operation.addresses);
+  operation_ = nullptr;
+  on_cancel_.unlink();
+  on_timeout_.stop();
+  promise_->schedule();
+}
+
+std::int64_t OperationAwaiter::await_resume() {
+  if (stopped_ && (result_ == -ECANCELED || result_ == -EINTR)) {
+    static constexpr const char* names[] = {"accept a connection",
+                                            "connect",
+                                            "receive",
+                                            "receive",
+                                            "send",
+                                            "shut down a socket",
+                                            "close",
+                                            "open a file",
+                                            "read a file",
+                                            "write a file",
+                                            "sync a file",
+                                            "sync a folder",
+                                            "truncate a file",
+                                            "size of a file",
+                                            "rename a file",
+                                            "remove a file",
+                                            "make a folder",
+                                            "list a folder",
+                                            "resolve a name"};
+    throw Error(stop_reason_, names[static_cast<std::size_t>(kind_)],
+                stop_reason_ == Errc::deadline_exceeded ? "the deadline passed" : "cancelled");
+  }
+  return result_;
+}
+
+void OperationAwaiter::OnCancel::run(CancelCallback& callback) noexcept {
+  auto& self = static_cast<OnCancel&>(callback).self;
+  self.stop(self.promise_->cancel->reason());
+}
+
+void OperationAwaiter::OnTimeout::run(Timer& timer) noexcept {
+  static_cast<OnTimeout&>(timer).self.stop(Errc::deadline_exceeded);
+}
+
+}  // namespace detail
+}  // namespace hyperframes

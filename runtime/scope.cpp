@@ -1,0 +1,87 @@
+#include <hyperframes/runtime/scope.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+
+namespace hyperframes {
+
+struct Scope::Child : detail::ListNode {
+  Child(Scope& scope, std::source_location from)
+      : scope(scope), launched(&Scope::finished, &scope.cancel_, from, this) {}
+  Scope& scope;
+  detail::Launched launched;
+};
+
+Scope::Scope(CancelSource* parent) : cancel_(parent) {}
+
+Scope::~Scope() {
+  while (Child* child = children_.pop_front()) delete child;
+}
+
+void Scope::spawn(Task<void> task, std::uint8_t group, std::source_location from) {
+  auto* child = new Child(*this, from);
+  children_.push_back(*child);
+  ++running_;
+  child->launched.start(std::move(task), *Shard::current(), group);
+}
+
+void Scope::finished(detail::Launched& launched) noexcept {
+  auto* child = static_cast<Child*>(launched.context());
+  Scope& scope = child->scope;
+  if (launched.failure && !scope.failure_) {
+    scope.failure_ = launched.failure;
+    scope.cancel();
+  }
+  delete child;
+  if (--scope.running_ > 0) return;
+  while (detail::Waiter* waiter = scope.joining_.pop_front()) waiter->wake();
+}
+
+/// Waits for the last child, whatever the awaiting chain's cancellation says: that was passed on.
+class Scope::Emptied : public detail::Waiter {
+ public:
+  explicit Emptied(Scope& scope) noexcept : scope_(scope) {}
+  bool await_ready() const noexcept { return scope_.running_ == 0; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    detail::PromiseBase& promise = handle.promise();
+    CancelSource* const inherited = std::exchange(promise.cancel, nullptr);
+    begin(promise);
+    promise.cancel = inherited;
+    scope_.joining_.push_back(*this);
+    return true;
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  Scope& scope_;
+};
+
+namespace {
+struct PassOn : detail::CancelCallback {
+  PassOn(Scope& scope, CancelSource& from) noexcept
+      : CancelCallback(&PassOn::run), scope(scope), from(from) {}
+  static void run(CancelCallback& callback) noexcept {
+    auto& self = static_cast<PassOn&>(callback);
+    self.scope.cancel(self.from.reason());
+  }
+  Scope& scope;
+  CancelSource& from;
+};
+}  // namespace
+
+Task<void> Scope::join() {
+  detail::PromiseBase& promise = co_await CurrentPromise{};
+  CancelSource none;
+  PassOn pass_on(*this, promise.cancel ? *promise.cancel : none);
+  if (promise.cancel) {
+    if (promise.cancel->cancelled()) {
+      cancel(promise.cancel->reason());
+    } else {
+      promise.cancel->add(pass_on);
+    }
+  }
+  co_await Emptied(*this);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+}  // namespace hyperframes

@@ -1,0 +1,51 @@
+// Tasks that run side by side and end before their scope does.
+//
+//   hf::Scope scope;
+//   for (auto& peer : peers) scope.spawn(notify(peer));
+//   co_await scope.join();                       // rethrows the first failure; the rest is
+//   cancelled
+//
+// Children inherit the cancellation and group of the coroutine that made them join. A Scope that is
+// destroyed with children still suspended (its coroutine was destroyed, or an exception
+// passed) destroys their frames: nothing it started outlives it.
+#pragma once
+
+#include <hyperframes/runtime/cancellation.hpp>
+#include <hyperframes/runtime/detail/launch.hpp>
+#include <hyperframes/runtime/detail/waiter.hpp>
+#include <source_location>
+
+namespace hyperframes {
+
+class Scope {
+ public:
+  /// On a shard. With `parent`, cancelled when that is; else linked when `join` is awaited.
+  explicit Scope(CancelSource* parent = nullptr);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  /// Starts `task` on the current shard. After `cancel` it starts cancelled.
+  void spawn(Task<void> task, std::uint8_t group = 1,
+             std::source_location from = std::source_location::current());
+  /// Asks every child, present and future, to end.
+  void cancel(Errc reason = Errc::cancelled) noexcept { cancel_.cancel(reason); }
+  std::size_t running() const noexcept { return running_; }
+
+  /// Waits until no child runs. Rethrows the first child's failure, after all have ended. If the
+  /// awaiting chain is cancelled, the children are, and then joined.
+  Task<void> join();
+
+ private:
+  struct Child;
+  class Emptied;
+  static void finished(detail::Launched& launched) noexcept;
+
+  CancelSource cancel_;
+  detail::List<Child> children_;
+  std::size_t running_ = 0;
+  std::exception_ptr failure_;
+  detail::List<detail::Waiter> joining_;
+};
+
+}  // namespace hyperframes

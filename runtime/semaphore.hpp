@@ -1,0 +1,95 @@
+// A count of permits for coroutines of one shard, first come first served.
+//
+//   hf::Semaphore slots(8);
+//   auto permit = co_await slots.acquire(1, hf::after(5s));
+//   // the permit goes back when it is destroyed
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <hyperframes/runtime/detail/waiter.hpp>
+#include <utility>
+
+namespace hyperframes {
+
+class Semaphore {
+ public:
+  explicit Semaphore(std::size_t permits) noexcept : available_(permits) {}
+  Semaphore(const Semaphore&) = delete;
+  Semaphore& operator=(const Semaphore&) = delete;
+
+  class Permit {
+   public:
+    Permit() noexcept = default;
+    Permit(Semaphore& from, std::size_t count) noexcept : from_(&from), count_(count) {}
+    Permit(Permit&& other) noexcept
+        : from_(std::exchange(other.from_, nullptr)), count_(other.count_) {}
+    Permit& operator=(Permit other) noexcept {
+      std::swap(from_, other.from_);
+      std::swap(count_, other.count_);
+      return *this;
+    }
+    ~Permit() { release(); }
+    void release() noexcept {
+      if (from_) std::exchange(from_, nullptr)->release(count_);
+    }
+
+   private:
+    Semaphore* from_ = nullptr;
+    std::size_t count_ = 0;
+  };
+
+  class Awaiter : public detail::Waiter {
+   public:
+    Awaiter(Semaphore& semaphore, std::size_t count, Time deadline) noexcept
+        : Waiter(deadline), semaphore_(semaphore), count_(count) {}
+    /// A permit that was granted and never taken, because the frame was destroyed, goes back.
+    ~Awaiter() {
+      if (granted_) semaphore_.release(count_);
+    }
+    bool await_ready() noexcept { return granted_ = semaphore_.try_take(count_); }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+      if (!begin(handle.promise())) return false;
+      semaphore_.waiters_.push_back(*this);
+      return true;
+    }
+    Permit await_resume() {
+      if (!granted_) throw_unless_woken("acquire a semaphore");
+      granted_ = false;
+      return Permit(semaphore_, count_);
+    }
+
+   private:
+    friend class Semaphore;
+    Semaphore& semaphore_;
+    std::size_t count_;
+    bool granted_ = false;
+  };
+
+  Awaiter acquire(std::size_t count = 1, Time deadline = no_deadline) noexcept {
+    return Awaiter(*this, count, deadline);
+  }
+  /// Takes permits without waiting; to be given back by `release`.
+  bool try_take(std::size_t count) noexcept {
+    if (!waiters_.empty() || available_ < count) return false;
+    available_ -= count;
+    return true;
+  }
+  void release(std::size_t count) noexcept {
+    available_ += count;
+    while (!waiters_.empty() && available_ >= waiters_.front().count_) {
+      Awaiter& next = waiters_.front();
+      available_ -= next.count_;
+      next.granted_ = true;
+      next.wake();
+    }
+  }
+  std::size_t available() const noexcept { return available_; }
+
+ private:
+  std::size_t available_;
+  detail::List<Awaiter> waiters_;
+};
+
+}  // namespace hyperframes

@@ -1,0 +1,310 @@
+#include <algorithm>
+#include <cassert>
+#include <hyperframes/runtime/detail/launch.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <utility>
+
+namespace hyperframes {
+namespace {
+// Only Shard::current() and CurrentShard touch it: nothing else may keep a reference to it.
+thread_local Shard* current_shard = nullptr;
+
+// A turn looks at the clock once in this many work items.
+constexpr std::uint32_t clock_stride = 32;
+// Symmetric transfers before a chain goes through the ready queue; bounds stack and starvation.
+constexpr std::uint32_t transfers_per_work = 256;
+constexpr std::size_t arrivals_per_turn = 1024;
+constexpr std::size_t timers_per_turn = 256;
+}  // namespace
+
+/// A task that the shard itself owns.
+struct Shard::Root : detail::ListNode {
+  Root(Shard& shard, std::source_location from)
+      : shard(shard), launched(&Root::finished, &cancel, from, this) {}
+  static void finished(detail::Launched& launched) noexcept {
+    auto* root = static_cast<Root*>(launched.context());
+    if (launched.failure) root->shard.report_failure(launched);
+    delete root;
+  }
+  Shard& shard;
+  CancelSource cancel;
+  detail::Launched launched;
+};
+
+[[gnu::noinline]] Shard* Shard::current() noexcept {
+  Shard* shard = current_shard;
+  // An opaque use, so that no caller's copy of the thread's address is assumed to stay valid.
+  asm volatile("" : "+r"(shard));
+  return shard;
+}
+
+CurrentShard::CurrentShard(Shard& shard) noexcept
+    : previous_(std::exchange(current_shard, &shard)) {}
+CurrentShard::~CurrentShard() { current_shard = previous_; }
+
+Shard::Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor)
+    : runtime_(runtime),
+      options_(options),
+      reactor_(std::move(reactor)),
+      now_(reactor_->now()),
+      timers_(now_),
+      frames_(new detail::FramePool),
+      send_pool_(*this, {.name = "send", .quota_bytes = options.send_quota_bytes}),
+      receive_pool_(*this, {.name = "receive", .quota_bytes = options.receive_quota_bytes}) {}
+
+Shard::~Shard() {
+  {
+    CurrentShard here(*this);
+    destroy_roots();
+    reactor_.reset();
+    take_returned_blocks();
+  }
+  detail::FramePool::retire(frames_);
+}
+
+Offload& Shard::offload() const noexcept { return runtime_.offload(); }
+
+void Shard::spawn(Task<void> task, Group group, std::source_location from) {
+  assert(current() == this && "spawn on the shard itself; from elsewhere use call_on or post");
+  auto* root = new Root(*this, from);
+  roots_.push_back(*root);
+  root->launched.start(std::move(task), *this, static_cast<std::uint8_t>(group));
+  if (stopping_) root->cancel.cancel(Errc::shutting_down);
+}
+
+void Shard::report_failure(const detail::Launched& launched) noexcept {
+  std::string cause = "an exception of unknown type";
+  try {
+    std::rethrow_exception(launched.failure);
+  } catch (const Error& error) {
+    if (stopping_ && (error.is(Errc::shutting_down) || error.is(Errc::cancelled))) return;
+    cause = error.what();
+  } catch (const std::exception& error) {
+    cause = error.what();
+  } catch (...) {
+  }
+  const auto from = launched.from();
+  log::error("a task spawned at " + std::string(from.file_name()) + ":" +
+             std::to_string(from.line()) + " failed: " + cause);
+}
+
+void Shard::cancel_roots() noexcept {
+  stopping_ = true;
+  roots_.for_each([](Root& root) { root.cancel.cancel(Errc::shutting_down); });
+}
+
+void Shard::destroy_roots() noexcept {
+  while (Root* root = roots_.pop_front()) delete root;
+}
+
+void Shard::post(detail::Work* work, Group group) noexcept {
+  const auto index = static_cast<std::size_t>(group);
+  Shard* from = current();
+  if (from == this) return schedule(work, group);
+  if (!from || &from->runtime_ != &runtime_) {
+    foreign_[index].push(work);
+    if (sleeping_.load(std::memory_order_seq_cst)) reactor_->wake();
+    return;
+  }
+  auto& waiting = from->overflow_[options_.index][index];
+  if (!waiting.empty() || !incoming_[from->options_.index]->push(work, index)) {
+    waiting.push(work);
+    ++from->overflow_count_;
+  }
+  from->ring_doorbell_of(*this);
+}
+
+bool Shard::has_ring_room() noexcept {
+  Shard* from = current();
+  if (from == this || !from || &from->runtime_ != &runtime_) return true;
+  for (const auto& waiting : from->overflow_[options_.index])
+    if (!waiting.empty()) return false;
+  return incoming_[from->options_.index]->has_room();
+}
+
+// Rung at the end of the turn, once for all that was sent in it.
+void Shard::ring_doorbell_of(Shard& target) noexcept {
+  if (std::ranges::find(woken_, &target) == woken_.end()) woken_.push_back(&target);
+}
+
+void Shard::flush_outgoing() noexcept {
+  if (overflow_count_) {
+    for (std::size_t target = 0; target < overflow_.size(); ++target) {
+      for (std::size_t group = 0; group < group_count; ++group) {
+        auto& waiting = overflow_[target][group];
+        if (waiting.empty()) continue;
+        Shard& shard = runtime_.shard(static_cast<unsigned>(target));
+        auto& ring = *shard.incoming_[options_.index];
+        while (!waiting.empty() && ring.has_room()) {
+          ring.push(waiting.pop(), group);
+          --overflow_count_;
+        }
+        ring_doorbell_of(shard);
+      }
+    }
+  }
+  for (Shard* target : woken_) {
+    // Pairs with the fence in `sleep`: either we see it asleep, or it sees what we pushed.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (target->sleeping_.load(std::memory_order_relaxed)) target->reactor_->wake();
+  }
+  woken_.clear();
+  for (auto& chain : homebound_) chain.pool->take_back(chain.first, chain.last);
+  homebound_.clear();
+}
+
+void Shard::send_home(detail::FrameHeader* header) noexcept {
+  auto* frame = reinterpret_cast<detail::FreeFrame*>(header + 1);
+  for (auto& chain : homebound_) {
+    if (chain.pool != header->owner) continue;
+    frame->next = chain.first;
+    chain.first = frame;
+    return;
+  }
+  frame->next = nullptr;
+  homebound_.push_back({header->owner, frame, frame});
+}
+
+void Shard::take_returned_blocks() noexcept {
+  if (!returned_blocks_.load(std::memory_order_relaxed)) return;
+  detail::Block* block = returned_blocks_.exchange(nullptr, std::memory_order_acquire);
+  while (block) {
+    detail::Block* next = block->next;
+    if (--block->references == 0) block->dispose(block);
+    block = next;
+  }
+}
+
+void Shard::take_arrivals() noexcept {
+  for (const auto& ring : incoming_)
+    if (ring) ring->drain(ready, arrivals_per_turn);
+  for (std::size_t group = 0; group < group_count; ++group) foreign_[group].drain(ready[group]);
+  take_returned_blocks();
+}
+
+bool Shard::arrivals_waiting() const noexcept {
+  for (const auto& ring : incoming_)
+    if (ring && !ring->empty()) return true;
+  return !foreign_[0].empty() || !foreign_[1].empty() ||
+         returned_blocks_.load(std::memory_order_relaxed);
+}
+
+void Shard::run_group(Group group) noexcept {
+  detail::WorkQueue& queue = ready[static_cast<std::size_t>(group)];
+  // What becomes ready meanwhile waits for the next turn once the limits are reached.
+  const Time limit = now_ + options_.turn_time_limit;
+  for (std::uint32_t count = 0; count < options_.turn_work_limit; ++count) {
+    detail::Work* work = queue.pop();
+    if (!work) return;
+    transfer_budget = transfers_per_work;
+    ++work_run_;
+    work->run(work);
+    if (count % clock_stride == clock_stride - 1 && reactor_->now() >= limit) return;
+  }
+}
+
+bool Shard::turn() noexcept {
+  CurrentShard here(*this);
+  ++turns_;
+  reactor_->poll();
+  now_ = reactor_->now();
+  turn_started_.store(now_.time_since_epoch().count(), std::memory_order_relaxed);
+  take_arrivals();
+  timers_.advance(now_, timers_per_turn);
+  run_group(Group::system);
+  run_group(Group::user);
+  flush_outgoing();
+  turn_started_.store(0, std::memory_order_relaxed);
+  return !ready[0].empty() || !ready[1].empty();
+}
+
+Time Shard::next_turn() noexcept {
+  if (!ready[0].empty() || !ready[1].empty() || overflow_count_ || arrivals_waiting())
+    return Time{};
+  return timers_.next_expiry();
+}
+
+void Shard::run() noexcept {
+  while (!stop_requested_.load(std::memory_order_acquire)) {
+    const std::uint64_t before = work_run_;
+    const bool more = turn();
+    const Time ended = reactor_->now();
+    if (work_run_ != before) {
+      busy_ns_ += static_cast<std::uint64_t>((ended - now_).count());
+      last_busy_ = ended;
+    }
+    if (!more) idle(ended);
+  }
+}
+
+// Polls for a while after the last work, since a sleeping core costs tens of microseconds to wake;
+// then sleeps. The span adapts: it grows when waiting paid off, and shrinks when it did not, so
+// that an idle shard costs nothing.
+void Shard::idle(Time now) noexcept {
+  if (now - last_busy_ < spin_span_) return;
+  const Time until = next_turn();
+  if (until <= now) return;
+  CurrentShard here(*this);
+  sleeping_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!arrivals_waiting() && !stop_requested_.load(std::memory_order_acquire)) {
+    ++sleeps_;
+    reactor_->wait(until);
+    const Duration slept = reactor_->now() - now;
+    if (slept < options_.spin_limit) {
+      spin_span_ = std::min(options_.spin_limit, std::max<Duration>(2 * spin_span_, 4us));
+    } else if (slept > 4 * options_.spin_limit) {
+      spin_span_ /= 2;
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+}
+
+void Shard::request_stop() noexcept {
+  stop_requested_.store(true, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  reactor_->wake();
+}
+
+Shard::Load Shard::load() const noexcept {
+  return {turns_, work_run_, sleeps_, busy_ns_, ready[0].size(), ready[1].size(), roots_.size()};
+}
+
+std::vector<std::string> Shard::describe_roots() const {
+  std::vector<std::string> lines;
+  const_cast<detail::List<Root>&>(roots_).for_each([&](Root& root) {
+    const auto from = root.launched.from();
+    lines.push_back("shard " + std::to_string(index()) + ", spawned at " + from.file_name() + ":" +
+                    std::to_string(from.line()) + ": " + root.launched.chain());
+  });
+  return lines;
+}
+
+std::string Shard::dump() const {
+  std::string text;
+  for (const auto& line : describe_roots()) text += "  " + line + "\n";
+  return text;
+}
+
+void Shard::publish_load() {
+  metrics_.counter("hyperframes_turns_total", "Turns of the shard's loop").set(turns_);
+  metrics_.counter("hyperframes_work_total", "Work items run").set(work_run_);
+  metrics_.counter("hyperframes_sleeps_total", "Times the shard slept").set(sleeps_);
+  metrics_.counter("hyperframes_busy_ns_total", "Time in turns that did work").set(busy_ns_);
+}
+
+void Shard::settle() noexcept {
+  CurrentShard here(*this);
+  destroy_roots();
+  flush_outgoing();
+  take_arrivals();
+  // Left-over arrivals are only releases and calls that free themselves: run them.
+  for (auto& queue : ready)
+    while (detail::Work* work = queue.pop()) work->run(work);
+  flush_outgoing();
+  take_returned_blocks();
+}
+
+}  // namespace hyperframes

@@ -1,0 +1,171 @@
+// A core shard: one thread on one core, and everything that runs there.
+//
+//   hf::Shard& here = *hf::Shard::current();
+//   here.spawn(refresh_cache());                           // a task that the shard owns
+//   int sum = co_await hf::call_on(other, [] { return compute(); });   // runs there, resumes here
+//
+// A shard shares nothing: ready queues, timers, pools, frames and reactor are its own, and no
+// atomic or lock is touched between two coroutines of one shard. Another shard's work arrives
+// through a ring for that pair of shards, a foreign thread's through one inbox. A coroutine
+// never changes shard.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <hyperframes/runtime/buffer.hpp>
+#include <hyperframes/runtime/detail/frame_pool.hpp>
+#include <hyperframes/runtime/detail/inbox.hpp>
+#include <hyperframes/runtime/detail/work.hpp>
+#include <hyperframes/runtime/metrics.hpp>
+#include <hyperframes/runtime/reactor.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <hyperframes/runtime/timer.hpp>
+#include <memory>
+
+namespace hyperframes {
+
+class Runtime;
+class Offload;
+namespace detail {
+class Launched;
+}
+
+/// Scheduling groups: `system` (supervision, heartbeats, timers) is never starved by `user`.
+enum class Group : std::uint8_t { system = 0, user = 1 };
+inline constexpr std::size_t group_count = detail::ShardCore::groups;
+
+class Shard : public detail::ShardCore {
+ public:
+  struct Options {
+    unsigned index = 0;
+    std::size_t send_quota_bytes = 256u << 20;
+    std::size_t receive_quota_bytes = 256u << 20;
+    std::size_t ring_capacity = 1024;     ///< Items, for each pair of shards.
+    std::uint32_t turn_work_limit = 512;  ///< Work items a group runs in one turn.
+    Duration turn_time_limit = 500us;     ///< After which a turn returns to the reactor.
+    Duration spin_limit = 50us;           ///< Upper bound of polling before sleep; 0: never spin.
+  };
+
+  Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  /// The shard whose turn this thread runs, or null. Never keep a thread-local across a
+  /// suspension: this is an opaque call so that the compiler can't.
+  static Shard* current() noexcept;
+
+  unsigned index() const noexcept { return options_.index; }
+  Runtime& runtime() const noexcept { return runtime_; }
+  Reactor& reactor() const noexcept { return *reactor_; }
+  Offload& offload() const noexcept;
+  Time now() const noexcept { return now_; }
+  Metrics& metrics() noexcept { return metrics_; }
+  BufferPool& send_pool() noexcept { return send_pool_; }
+  BufferPool& receive_pool() noexcept { return receive_pool_; }
+
+  /// Starts `task` here, owned by the shard; it is cancelled and joined when the runtime stops.
+  /// An exception that leaves it is logged with the place it was spawned from. On this shard only.
+  void spawn(Task<void> task, Group group = Group::user,
+             std::source_location from = std::source_location::current());
+
+  void start_timer(Timer& timer, Time deadline) noexcept { timers_.start(timer, deadline); }
+
+  /// Queues work on this shard, from this shard.
+  void schedule(detail::Work* work, Group group = Group::user) noexcept {
+    ready[static_cast<std::size_t>(group)].push(work);
+  }
+  /// Queues work on this shard, from any thread. Never blocks or fails: what a full ring can't
+  /// take waits on the sending shard; senders await `ring_room` before they add more.
+  void post(detail::Work* work, Group group = Group::user) noexcept;
+  /// Whether a post from the current shard would go straight into the ring (or this is that shard).
+  /// A coroutine that sends much awaits `ring_room(target)` first (runtime/call_on.hpp).
+  bool has_ring_room() noexcept;
+
+  /// Runs one turn: completions, arrivals, timers, then ready work within the budget. Returns
+  /// true if ready work is left. Called by the shard's loop or by the driver that embeds it.
+  bool turn() noexcept;
+  /// When the next turn is due if nothing arrives; `Time{}` if work is ready now.
+  Time next_turn() noexcept;
+  /// The loop of an own thread: turns, polling, sleep; returns after `request_stop`.
+  void run() noexcept;
+  void request_stop() noexcept;
+
+  struct Load {
+    std::uint64_t turns, work_run, sleeps, busy_ns;
+    std::size_t ready_system, ready_user, root_tasks;
+  };
+  Load load() const noexcept;
+  /// Every root task, and the chain of lines it is suspended on.
+  std::string dump() const;
+
+ private:
+  friend class Runtime;
+  friend void* detail::pool_allocate(std::size_t);
+  friend void detail::pool_release(void*) noexcept;
+  friend void detail::release(detail::Block*) noexcept;
+  friend class CurrentShard;
+  struct Root;
+
+  void take_arrivals() noexcept;
+  bool arrivals_waiting() const noexcept;
+  void take_returned_blocks() noexcept;
+  void send_home(detail::FrameHeader* header) noexcept;
+  void ring_doorbell_of(Shard& target) noexcept;
+  void run_group(Group group) noexcept;
+  void flush_outgoing() noexcept;
+  void idle(Time now) noexcept;
+  void report_failure(const detail::Launched& launched) noexcept;
+  void cancel_roots() noexcept;
+  void destroy_roots() noexcept;
+  /// After every loop of the runtime has ended: hands over and takes in what is still on its way.
+  void settle() noexcept;
+  void publish_load();
+  std::vector<std::string> describe_roots() const;
+
+  Runtime& runtime_;
+  Options options_;
+  std::unique_ptr<Reactor> reactor_;
+  Time now_;
+  TimerWheel timers_;
+  detail::FramePool* frames_;
+  Metrics metrics_;
+  BufferPool send_pool_;
+  BufferPool receive_pool_;
+  /// One ring for each shard that sends here; null for this one. Fixed before the loops start.
+  std::vector<std::unique_ptr<detail::WorkRing>> incoming_;
+  detail::ForeignInbox foreign_[group_count];
+  /// What did not fit into another shard's ring, in order, by target and group.
+  std::vector<std::array<detail::WorkQueue, group_count>> overflow_;
+  std::size_t overflow_count_ = 0;
+  std::vector<Shard*> woken_;  ///< Shards whose ring got something this turn.
+  /// Memory of other shards that was released here, by its home.
+  struct Homebound {
+    detail::FramePool* pool;
+    detail::FreeFrame *first, *last;
+  };
+  std::vector<Homebound> homebound_;
+  std::atomic<detail::Block*> returned_blocks_{nullptr};
+  detail::List<Root> roots_;
+  std::atomic<bool> stop_requested_{false};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<std::int64_t> turn_started_{0};  ///< For the stall watch; 0 between turns.
+  bool stopping_ = false;
+  Time last_busy_{};
+  Duration spin_span_{0};
+  std::uint64_t turns_ = 0, work_run_ = 0, sleeps_ = 0, busy_ns_ = 0;
+};
+
+/// Makes `shard` the current one while in scope: for drivers that run turns on others' threads.
+class CurrentShard {
+ public:
+  explicit CurrentShard(Shard& shard) noexcept;
+  ~CurrentShard();
+  CurrentShard(const CurrentShard&) = delete;
+
+ private:
+  Shard* previous_;
+};
+
+}  // namespace hyperframes
