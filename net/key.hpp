@@ -25,8 +25,10 @@ class Key {
   explicit Key(std::span<const std::byte> bytes);
   Key(const Key&) = default;
   Key(Key&&) noexcept = default;
-  Key& operator=(const Key&) = default;
-  Key& operator=(Key&&) noexcept = default;
+  Key& operator=(Key other) noexcept {
+    bytes_.swap(other.bytes_);
+    return *this;
+  }
   ~Key();  ///< Overwrites the bytes.
 
   std::span<const std::byte> bytes() const noexcept { return bytes_; }

@@ -60,6 +60,10 @@ struct Message {
 /// The envelope of an answer to `ask`: to its source, under its correlation, with its reply room.
 Envelope answer_to(const Envelope& ask, MessageKind kind = MessageKind::reply) noexcept;
 
+/// Makes each buffer the sole reference to its bytes, without copying them, so that the message may
+/// move to another shard. On the shard that the message belongs to.
+void make_movable(Message& message);
+
 namespace wire {
 
 inline constexpr std::size_t part_alignment = 64;

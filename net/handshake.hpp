@@ -1,0 +1,122 @@
+// What two nodes say to each other before a link carries messages.
+//
+//   hf::Buffer frame = encode(hello);                    // header and payload, ready to be sent
+//   hf::net::Hello hello = hf::net::decode_hello(payload);  // verified and copied out; throws
+//   corrupt if (auto failed = check(hello, own)) send(encode(*failed));
+//
+// The connecting node sends a Hello; the accepting one answers with a Challenge, which proves that
+// it has the shared key; a Proof does the same for the connecting node, and a Welcome ends it.
+// Either may send a Reject, which names the check that failed, and close.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <hyperframes/net/frame.hpp>
+#include <hyperframes/net/key.hpp>
+#include <hyperframes/runtime/buffer.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hyperframes::net {
+
+inline constexpr std::uint16_t protocol_min = 1, protocol_max = 1;
+using Nonce = std::array<std::byte, 32>;
+using ProofBytes = std::array<std::byte, 32>;
+
+enum class Authentication : std::uint8_t { none = 0, shared_key = 1 };
+
+/// The check that a peer failed. Numbers are part of the wire protocol.
+enum class Check : std::uint8_t {
+  unknown = 0,
+  protocol_version = 1,
+  authentication = 2,
+  incarnation = 3,
+  identity = 4,
+  already_connected = 5,
+  link = 6,
+  limits = 7,
+  shutting_down = 8,
+  malformed = 9,
+};
+std::string_view name(Check check) noexcept;
+
+/// What a node says of itself, in a Hello and in a Challenge.
+struct NodeDescription {
+  std::uint64_t node_id = 0;
+  std::uint64_t incarnation = 0;
+  std::string boot_id;
+  std::uint64_t capabilities = 0;
+  std::uint32_t shard_count = 1;
+  std::uint64_t max_message_bytes = 0;
+  std::uint32_t max_fragment_bytes = 0;
+  Authentication authentication = Authentication::none;
+  friend bool operator==(const NodeDescription&, const NodeDescription&) = default;
+};
+
+struct Hello {
+  std::uint16_t protocol_lowest = protocol_min, protocol_highest = protocol_max;
+  NodeDescription node;
+  std::uint64_t session = 0;
+  std::uint32_t link_index = 0;
+  Nonce nonce{};
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+struct Challenge {
+  std::uint16_t protocol = protocol_max;
+  NodeDescription node;
+  Nonce nonce{};
+  std::optional<ProofBytes> proof;
+  friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+
+struct Proof {
+  std::optional<ProofBytes> proof;
+  friend bool operator==(const Proof&, const Proof&) = default;
+};
+
+struct Welcome {
+  std::uint64_t session = 0;
+  std::uint32_t link_index = 0;
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+struct Reject {
+  Check check = Check::unknown;
+  std::string text;
+  friend bool operator==(const Reject&, const Reject&) = default;
+};
+
+/// A whole frame each, in one heap buffer: the header, then the payload.
+Buffer encode(const Hello& hello);
+Buffer encode(const Challenge& challenge);
+Buffer encode(const Proof& proof);
+Buffer encode(const Welcome& welcome);
+Buffer encode(const Reject& reject);
+
+/// From a frame's payload, which may be anything: Errc::corrupt if it does not verify or a field is
+/// out of range. The result owns all it holds.
+Result<Hello> decode_hello(std::span<const std::byte> payload);
+Result<Challenge> decode_challenge(std::span<const std::byte> payload);
+Result<Proof> decode_proof(std::span<const std::byte> payload);
+Result<Welcome> decode_welcome(std::span<const std::byte> payload);
+Result<Reject> decode_reject(std::span<const std::byte> payload);
+
+/// The proofs of both ends. `hello_payload` is the Hello's payload as it travelled.
+ProofBytes prove_accepting(const Key& key, std::span<const std::byte> hello_payload,
+                           const Challenge& challenge);
+ProofBytes prove_connecting(const Key& key, std::span<const std::byte> hello_payload,
+                            const Challenge& challenge);
+/// In a time that does not depend on where they differ.
+bool same_proof(const ProofBytes& a, const ProofBytes& b) noexcept;
+
+/// What the accepting node finds wrong with a Hello, apart from proofs.
+std::optional<Reject> check(const Hello& hello, const NodeDescription& own);
+
+/// The error that a peer's Reject becomes on this side.
+Error rejection_error(const Reject& reject, const std::string& peer);
+
+}  // namespace hyperframes::net
