@@ -1,0 +1,180 @@
+#include "harness.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace hyperframes::bench {
+namespace {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::nan("");
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::string number(double value) {
+  if (std::isnan(value)) return "-";
+  const double size = std::abs(value);
+  if (size >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  if (size >= 1e4) return fmt::format("{:.1f} k", value / 1e3);
+  if (size >= 100) return fmt::format("{:.0f}", value);
+  return fmt::format("{:.2f}", value);
+}
+
+bool reached(Better better, double ratio, double goal) {
+  return better == Better::lower ? ratio <= goal : ratio >= goal;
+}
+
+std::string verdict(Better better, double value, const std::optional<Rival>& rival, double other) {
+  if (!rival) return "-";
+  const double ratio = value / other;
+  if (rival->goal == 0) return fmt::format("{:.2f} x", ratio);
+  return fmt::format("{:.2f} x {} {:.2f} {}", ratio, better == Better::lower ? "<=" : ">=",
+                     rival->goal, reached(better, ratio, rival->goal) ? "yes" : "NO");
+}
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown processor";
+}
+
+}  // namespace
+
+double now_ns() {
+  return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+void Runner::add(Row row) {
+  const std::string full = row.group + "/" + row.name;
+  if (only.empty() || full.find(only) != std::string::npos) rows_.push_back(std::move(row));
+}
+
+void Runner::leave_out(std::string what, std::string why) {
+  left_out_.emplace_back(std::move(what), std::move(why));
+}
+
+Runner::Result Runner::measure(const Row& row) const {
+  std::vector<double> own, peer, floor;
+  const int count = row.rounds ? row.rounds : rounds;
+  for (int round = -1; round < count; ++round) {  // round -1 warms up and does not count
+    const double value = row.subject();
+    const double peer_value = row.peer ? row.peer->measure() : 0;
+    const double floor_value = row.floor ? row.floor->measure() : 0;
+    if (round < 0) continue;
+    own.push_back(value);
+    if (row.peer) peer.push_back(peer_value);
+    if (row.floor) floor.push_back(floor_value);
+  }
+  return {&row, median(own), median(peer), median(floor)};
+}
+
+bool Runner::run(const std::string& json_path) {
+  if (list) {
+    for (const Row& row : rows_) fmt::print("{}/{}\n", row.group, row.name);
+    return true;
+  }
+  std::vector<Result> results;
+  for (const Row& row : rows_) {
+    fmt::print(stderr, "\r\033[K{}/{} ({} of {})", row.group, row.name, results.size() + 1,
+               rows_.size());
+    std::fflush(stderr);
+    results.push_back(measure(row));
+  }
+  fmt::print(stderr, "\r\033[K");
+  print(results);
+  return json_path.empty() || write_json(results, json_path);
+}
+
+void Runner::print(const std::vector<Result>& results) const {
+  utsname system{};
+  ::uname(&system);
+  fmt::print("{}, {} cores, Linux {}; medians of {} interleaved rounds\n\n", processor(),
+             std::thread::hardware_concurrency(), system.release, rounds);
+  std::size_t width = 10;
+  for (const auto& result : results)
+    width = std::max(width, result.row->group.size() + result.row->name.size() + 1);
+  fmt::print("{:{}}  {:>10} {:8} {:>10} {:24} {:>10} {:24}\n", "figure", width, "value", "unit",
+             "peer", "value / peer", "floor", "value / floor");
+  for (const auto& result : results) {
+    const Row& row = *result.row;
+    fmt::print("{:{}}  {:>10} {:8} {:>10} {:24} {:>10} {:24}\n", row.group + "/" + row.name, width,
+               number(result.value), row.unit, row.peer ? number(result.peer_value) : "-",
+               verdict(row.better, result.value, row.peer, result.peer_value),
+               row.floor ? number(result.floor_value) : "-",
+               verdict(row.better, result.value, row.floor, result.floor_value));
+  }
+  fmt::print("\n");
+  for (const auto& result : results) {
+    const Row& row = *result.row;
+    if (!row.peer && !row.floor && row.note.empty()) continue;
+    fmt::print("{}/{}:{}{}{}\n", row.group, row.name,
+               row.peer ? " peer is " + row.peer->name + ";" : "",
+               row.floor ? " floor is " + row.floor->name + ";" : "",
+               row.note.empty() ? "" : " " + row.note);
+  }
+  for (const auto& [what, why] : left_out_) fmt::print("left out: {}: {}\n", what, why);
+}
+
+bool Runner::write_json(const std::vector<Result>& results, const std::string& path) const {
+  auto rows = nlohmann::json::array();
+  for (const auto& result : results) {
+    const Row& row = *result.row;
+    nlohmann::json entry{{"name", row.group + "/" + row.name},
+                         {"value", result.value},
+                         {"unit", row.unit},
+                         {"better", row.better == Better::lower ? "lower" : "higher"},
+                         {"peer", nullptr},
+                         {"peer_value", nullptr},
+                         {"goal_peer", nullptr},
+                         {"floor", nullptr},
+                         {"floor_value", nullptr},
+                         {"goal_floor", nullptr}};
+    if (row.peer) {
+      entry["peer"] = row.peer->name;
+      entry["peer_value"] = result.peer_value;
+      if (row.peer->goal != 0) entry["goal_peer"] = row.peer->goal;
+    }
+    if (row.floor) {
+      entry["floor"] = row.floor->name;
+      entry["floor_value"] = result.floor_value;
+      if (row.floor->goal != 0) entry["goal_floor"] = row.floor->goal;
+    }
+    if (!row.note.empty()) entry["note"] = row.note;
+    rows.push_back(std::move(entry));
+  }
+  nlohmann::json left = nlohmann::json::array();
+  for (const auto& [what, why] : left_out_) left.push_back({{"what", what}, {"why", why}});
+  std::ofstream file(path);
+  file << nlohmann::json{{"processor", processor()},
+                         {"cores", std::thread::hardware_concurrency()},
+                         {"compiler", __VERSION__},
+                         {"rounds", rounds},
+                         {"rows", rows},
+                         {"left_out", left}}
+              .dump(2)
+       << "\n";
+  file.close();
+  if (!file) fmt::print(stderr, "could not write '{}': check the folder and the disk\n", path);
+  return static_cast<bool>(file);
+}
+
+}  // namespace hyperframes::bench
