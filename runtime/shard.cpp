@@ -243,7 +243,7 @@ void Shard::run() noexcept {
 // then sleeps. The span adapts: it grows when waiting paid off, and shrinks when it did not, so
 // that an idle shard costs nothing.
 void Shard::idle(Time now) noexcept {
-  if (now - last_busy_ < spin_span_) return;
+  if (options_.spin_always || now - last_busy_ < spin_span_) return;
   const Time until = next_turn();
   if (until <= now) return;
   CurrentShard here(*this);
