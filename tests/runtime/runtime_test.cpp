@@ -79,8 +79,8 @@ TEST_CASE("bytes sent over a socket come back from an echo") {
   auto run = [big](Runtime&) -> Task<std::string> {
     Listener listener = Listener::bind(*Address::parse("127.0.0.1", 0));
     const Address address = listener.address();
-    auto [nothing, text] = co_await when_all(echo(std::move(listener)), ask_echo(address, big));
-    co_return text;
+    auto both = co_await when_all(echo(std::move(listener)), ask_echo(address, big));
+    co_return std::get<1>(std::move(both));
   };
   CHECK(runtime.run(run) == big);
 }
