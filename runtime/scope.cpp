@@ -18,10 +18,12 @@ Scope::~Scope() {
 }
 
 void Scope::spawn(Task<void> task, std::uint8_t group, std::source_location from) {
+  Shard& shard = *Shard::current();
+  if (group == same_group) group = shard.running_group;
   auto* child = new Child(*this, from);
   children_.push_back(*child);
   ++running_;
-  child->launched.start(std::move(task), *Shard::current(), group);
+  child->launched.start(std::move(task), shard, group);
 }
 
 void Scope::finished(detail::Launched& launched) noexcept {

@@ -2,12 +2,11 @@
 //
 //   hf::Scope scope;
 //   for (auto& peer : peers) scope.spawn(notify(peer));
-//   co_await scope.join();                       // rethrows the first failure; the rest is
-//   cancelled
+//   co_await scope.join();               // rethrows the first failure; the rest is cancelled
 //
-// Children inherit the cancellation and group of the coroutine that made them join. A Scope that is
-// destroyed with children still suspended (its coroutine was destroyed, or an exception
-// passed) destroys their frames: nothing it started outlives it.
+// Cancelling the coroutine that awaits `join` cancels the children. A Scope that is destroyed with
+// children still suspended (its coroutine was destroyed, or an exception passed) destroys their
+// frames: nothing it started outlives it. So declare what the children use before the scope.
 #pragma once
 
 #include <hyperframes/runtime/cancellation.hpp>
@@ -25,8 +24,11 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
+  /// Stands for the group of the code that spawns.
+  static constexpr std::uint8_t same_group = 0xff;
+
   /// Starts `task` on the current shard. After `cancel` it starts cancelled.
-  void spawn(Task<void> task, std::uint8_t group = 1,
+  void spawn(Task<void> task, std::uint8_t group = same_group,
              std::source_location from = std::source_location::current());
   /// Asks every child, present and future, to end.
   void cancel(Errc reason = Errc::cancelled) noexcept { cancel_.cancel(reason); }

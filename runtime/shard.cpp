@@ -96,7 +96,7 @@ void Shard::cancel_roots() noexcept {
 }
 
 void Shard::destroy_roots() noexcept {
-  while (Root* root = roots_.pop_front()) delete root;
+  while (Root* root = roots_.pop_back()) delete root;
 }
 
 void Shard::post(detail::Work* work, Group group) noexcept {
@@ -193,6 +193,7 @@ bool Shard::arrivals_waiting() const noexcept {
 
 void Shard::run_group(Group group) noexcept {
   detail::WorkQueue& queue = ready[static_cast<std::size_t>(group)];
+  running_group = static_cast<std::uint8_t>(group);
   // What becomes ready meanwhile waits for the next turn once the limits are reached.
   const Time limit = now_ + options_.turn_time_limit;
   for (std::uint32_t count = 0; count < options_.turn_work_limit; ++count) {
@@ -269,7 +270,8 @@ void Shard::request_stop() noexcept {
 }
 
 Shard::Load Shard::load() const noexcept {
-  return {turns_, work_run_, sleeps_, busy_ns_, ready[0].size(), ready[1].size(), roots_.size()};
+  return {turns_,          work_run_,       sleeps_,       busy_ns_,
+          ready[0].size(), ready[1].size(), roots_.size(), frames_->outstanding()};
 }
 
 std::vector<std::string> Shard::describe_roots() const {

@@ -45,7 +45,7 @@ class Shard : public detail::ShardCore {
     std::uint32_t turn_work_limit = 512;  ///< Work items a group runs in one turn.
     Duration turn_time_limit = 500us;     ///< After which a turn returns to the reactor.
     Duration spin_limit = 50us;           ///< Upper bound of polling before sleep; 0: never spin.
-    bool spin_always = false;               ///< Never sleep: for cores given to this process alone.
+    bool spin_always = false;             ///< Never sleep: for cores given to this process alone.
   };
 
   Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor);
@@ -96,6 +96,7 @@ class Shard : public detail::ShardCore {
   struct Load {
     std::uint64_t turns, work_run, sleeps, busy_ns;
     std::size_t ready_system, ready_user, root_tasks;
+    std::size_t frames;  ///< Coroutine frames and letters in use; 0 where they are on the heap.
   };
   Load load() const noexcept;
   /// Every root task, and the chain of lines it is suspended on.

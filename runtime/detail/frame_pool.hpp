@@ -43,7 +43,11 @@ class FramePool {
   void take_back(FreeFrame* first, FreeFrame* last) noexcept;
   /// Called instead of the destructor: frees the pool now, or when its last block came home.
   static void retire(FramePool* pool) noexcept;
-  std::size_t outstanding() const noexcept { return outstanding_; }
+  /// Blocks in use, here or elsewhere. On the home shard.
+  std::size_t outstanding() noexcept {
+    collect_returned();
+    return outstanding_;
+  }
 
  private:
   ~FramePool();

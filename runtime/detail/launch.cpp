@@ -6,7 +6,14 @@ namespace hyperframes::detail {
 
 struct Launched::Runner {
   struct promise_type : PromiseBase {
-    explicit promise_type(Task<void>&, Launched& self) noexcept : self(self) {}
+    explicit promise_type(Task<void>&, Launched& self) noexcept : self(self) {
+      suspended_at = self.from();
+    }
+    // Records nothing: the place that a task was started from says more than a line of ours.
+    template <class Awaitable>
+    Awaitable&& await_transform(Awaitable&& awaitable) noexcept {
+      return std::forward<Awaitable>(awaitable);
+    }
     Runner get_return_object() noexcept {
       work.handle = std::coroutine_handle<promise_type>::from_promise(*this);
       return {std::coroutine_handle<promise_type>::from_promise(*this)};
@@ -59,7 +66,7 @@ void Launched::FinishedWork::run(Work* work) noexcept {
 
 std::string Launched::chain() const {
   std::string text;
-  for (const PromiseBase* at = promise_; at; at = at->child) {
+  for (const PromiseBase* at = promise_ ? promise_->child : nullptr; at; at = at->child) {
     if (!at->suspended_at.line()) continue;
     if (!text.empty()) text += " > ";
     const std::string_view file = at->suspended_at.file_name();

@@ -78,6 +78,7 @@ struct ShardCore {
   static constexpr std::size_t groups = 2;
   WorkQueue ready[groups];
   std::uint32_t transfer_budget = 0;
+  std::uint8_t running_group = 1;  ///< Of the work that runs now.
 };
 
 }  // namespace hyperframes::detail
