@@ -1,0 +1,177 @@
+// What the coordinator knows, kept on disk: who takes part, who owns which parameter shard, and
+// which worker works on which unit of which job.
+//
+//   ps::CoordinatorStore store({.path = "coordinator.db", .num_shards = 16}, hf::Clock::now());
+//   auto terms = store.open_job({.definition = job, .worker_name = "w0", .incarnation = 1}, now);
+//   auto lease = store.lease_unit(terms.worker, now);       // durable before it returns
+//
+// Whatever a call answered survives the process: it is in SQLite, synced, before the call returns.
+// Only who has spoken when is kept in memory, so after a restart everybody has a fresh time to
+// speak; and of the workers' reports, which come each second, up to the last one may be lost, which
+// costs work done twice and nothing else. Calls block: run them on an offload executor, one at a
+// time. A call that throws changed nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hyperframes/apps/ps/job.hpp>
+#include <hyperframes/apps/ps/slots.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hyperframes::ps {
+
+struct ServerEntry {
+  NodeId node_id = 0;
+  std::string name{};
+  std::string endpoint{};
+  std::uint64_t incarnation = 0;
+  bool silent = false;  ///< Its lease ran out. Its shards stay its own: their data is on its disk.
+};
+
+/// A table's fixed properties. The kinds are numbers of the schema's enums.
+struct TableEntry {
+  TableId id = 0;
+  std::string name{};
+  std::uint32_t width = 0;  ///< Floats a row.
+  std::uint8_t optimizer = 0;
+  float learning_rate = 0;
+  float initial_accumulator = 0;
+  std::uint8_t initializer = 0;
+  float initializer_scale = 0;
+  std::uint32_t initializer_from = 0;
+  std::uint64_t seed = 0;
+  friend bool operator==(const TableEntry&, const TableEntry&) = default;
+};
+
+/// A worker that counts for the staleness bound of its job.
+struct WorkerEntry {
+  std::uint32_t worker = 0;
+  std::uint32_t job = 0;
+  std::uint64_t joined_at_clock = 0;
+};
+
+struct CoordinatorView {
+  std::uint64_t version = 0;
+  std::optional<PlacementMap> placement{};  ///< None until enough servers have joined.
+  std::vector<ServerEntry> servers{};
+  std::vector<TableEntry> tables{};
+  std::vector<WorkerEntry> workers{};
+};
+
+struct UnitGrant {
+  enum class State : std::uint8_t { granted, wait, done, evicted };
+  State state = State::wait;
+  UnitId unit{};
+  std::uint32_t first_batch = 0;    ///< Batches before it are known to be acknowledged.
+  std::uint64_t forget_before = 0;  ///< Units below this number are finished for good.
+  std::uint64_t clock = 0;          ///< The worker's clock is at least this from now on.
+};
+
+/// What a worker reports of itself.
+struct WorkerReport {
+  std::uint32_t worker = 0;
+  std::uint64_t clock = 0;  ///< Steps completed.
+  UnitId unit{};
+  std::uint32_t batch = 0;  ///< Batches of that unit acknowledged, without a gap.
+  std::uint64_t samples = 0;
+  double loss = 0;
+  double auc = 0;
+  std::string waiting{};
+};
+
+struct WorkerState {
+  std::uint32_t job = 0;
+  std::string name{};
+  WorkerReport report{};
+  bool live = false;
+};
+
+struct JobState {
+  std::uint32_t job = 0;
+  JobDefinition definition{};
+  std::uint64_t units_done = 0;
+  std::uint64_t samples_done = 0;  ///< Of finished units and reported batches.
+};
+
+class CoordinatorStore {
+ public:
+  struct Options {
+    std::string path{};             ///< The database file; its folder exists.
+    std::uint32_t num_servers = 1;  ///< The first placement waits for so many.
+    std::uint32_t num_shards = 16;  ///< Fixed once the first placement is made.
+    Duration server_lease = timing().lease();
+    Duration heartbeat_timeout = 30s;  ///< A worker that is silent for longer is evicted.
+    /// For tests: called at "before commit" and "after commit"; what it throws ends the call there.
+    std::function<void(std::string_view)> failpoint{};
+  };
+  struct JoinRequest {
+    std::string name{};
+    NodeId node_id = 0;
+    std::uint64_t incarnation = 0;
+    std::string endpoint{};
+  };
+  struct OpenRequest {
+    JobDefinition definition{};
+    std::string worker_name{};
+    std::uint64_t incarnation = 0;
+    bool restart = false;
+  };
+  struct Terms {
+    std::uint32_t job = 0;
+    std::uint32_t worker = 0;
+    std::uint64_t first_clock = 0;
+  };
+
+  /// Opens or creates the database. Throws `invalid_argument` when `num_shards` differs from what
+  /// the placement has, `version_mismatch` for a database of another version, and what SQLite says.
+  CoordinatorStore(Options options, Time now);
+  ~CoordinatorStore();
+  CoordinatorStore(const CoordinatorStore&) = delete;
+  CoordinatorStore& operator=(const CoordinatorStore&) = delete;
+
+  /// False: a newer incarnation of that name holds it. Throws `already_exists` when the name or the
+  /// node id belongs to another server.
+  bool join_server(const JoinRequest& request, Time now);
+  /// False as above. Throws `not_found` for a node that has not joined.
+  bool renew_lease(NodeId node_id, std::uint64_t incarnation, Time now);
+
+  /// Those that exist must be the same. Throws `already_exists` that names the difference, and
+  /// `invalid_argument`.
+  void create_tables(const std::vector<TableEntry>& tables);
+
+  /// Defines the job or joins it. A live worker of the same name is replaced by a newer
+  /// incarnation; an older one is refused (`fenced`). The same incarnation, still live, gets the
+  /// same answer. With `restart` a job that others don't work on is begun anew. Throws
+  /// `invalid_argument` where the definition differs from the one of the job.
+  Terms open_job(const OpenRequest& request, Time now);
+
+  /// The lowest free unit. A worker that holds one gets that again; one that must wait, or has
+  /// nothing left to do, leaves the clock table until it is granted a unit.
+  UnitGrant lease_unit(std::uint32_t worker, Time now);
+  /// Records the unit as done and leases the next, in one step. Repeating it changes nothing.
+  UnitGrant finish_unit(std::uint32_t worker, UnitId unit, Time now);
+  /// False: the worker was evicted.
+  bool report(const WorkerReport& report, Time now);
+  /// Its unit becomes free. A worker that is gone already is fine.
+  void leave_job(std::uint32_t worker);
+
+  /// Evicts silent workers, marks silent servers, and writes down what was reported. To be called
+  /// each second or so: a long gap counts as this process's own pause, for which nobody is evicted.
+  void expire(Time now);
+
+  std::uint64_t view_version() const noexcept;
+  CoordinatorView view();
+  std::vector<JobState> jobs();  ///< The latest of each name.
+  std::vector<WorkerState> workers();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hyperframes::ps

@@ -1,0 +1,292 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <hyperframes/apps/ps/log_record.hpp>
+#include <hyperframes/apps/ps/shard_log.hpp>
+#include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
+#include <hyperframes/runtime/log.hpp>
+
+namespace hyperframes::ps {
+namespace {
+
+constexpr std::string_view token_prefix = "token-", segment_prefix = "segment-",
+                           segment_suffix = ".log";
+
+/// The number in "prefix<hex>suffix", or nothing: other files are not ours.
+std::optional<std::uint64_t> number_in(std::string_view name, std::string_view prefix,
+                                       std::string_view suffix) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  name.remove_suffix(suffix.size());
+  std::uint64_t value = 0;
+  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), value, 16);
+  if (failure != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Durability parse_durability(const std::string& text) {
+  for (const auto durability : {Durability::push, Durability::interval, Durability::none})
+    if (text == name(durability)) return durability;
+  throw Error(Errc::invalid_argument, "read the durability '" + text + "'", "there is no such policy",
+              "choose push, interval or none");
+}
+
+const char* name(Durability durability) noexcept {
+  switch (durability) {
+    case Durability::push: return "push";
+    case Durability::interval: return "interval";
+    case Durability::none: return "none";
+  }
+  return "unknown";
+}
+
+ShardLog::~ShardLog() = default;
+
+std::string ShardLog::token_folder() const {
+  return fmt::format("{}/{}{:016x}", options_.folder, token_prefix, options_.token);
+}
+
+Task<std::unique_ptr<ShardLog>> ShardLog::open(LogOptions options, std::uint64_t from_lsn,
+                                               Replay replay) {
+  std::unique_ptr<ShardLog> log(new ShardLog(std::move(options)));
+  co_await log->recover(from_lsn, std::move(replay));
+  co_return log;
+}
+
+Task<std::vector<ShardLog::Segment>> ShardLog::find_segments() {
+  std::vector<Segment> found;
+  for (const auto& folder : co_await list_directory(options_.folder)) {
+    const auto token = number_in(folder, token_prefix, "");
+    if (!token) continue;
+    if (*token > options_.token)
+      throw Error(Errc::fenced, "open the log in '" + options_.folder + "'",
+                  fmt::format("a newer owner with token {} has written there; ours is {}", *token,
+                              options_.token),
+                  "stop this process");
+    const std::string path = options_.folder + "/" + folder;
+    for (const auto& file : co_await list_directory(path))
+      if (const auto lsn = number_in(file, segment_prefix, segment_suffix))
+        found.push_back({path + "/" + file, *lsn});
+  }
+  std::ranges::stable_sort(found, {}, &Segment::first_lsn);
+  co_return found;
+}
+
+// Returns false if the file holds nothing usable: a segment that was begun when the power went.
+Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t from_lsn,
+                                  Replay& replay) {
+  Buffer contents = co_await read_whole_file(segment.path, std::size_t{4} << 30);
+  const auto bytes = std::span<const std::byte>(contents.bytes());
+  if (newest && bytes.size() < segment_header_bytes) co_return false;
+  const SegmentHeader header = decode_segment_header(bytes, segment.path);
+  if (header.shard != options_.shard)
+    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
+                fmt::format("it belongs to parameter shard {}, not {}", header.shard, options_.shard),
+                "check --workdir");
+  if (next_lsn_ != 0 && header.first_lsn != next_lsn_)
+    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
+                fmt::format("it begins with record {} where {} belongs", header.first_lsn, next_lsn_),
+                "restore the missing segment");
+  if (next_lsn_ == 0 && header.first_lsn > from_lsn)
+    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
+                fmt::format("its oldest record is {}; the snapshot needs {}", header.first_lsn,
+                            from_lsn),
+                "restore the missing segments, or an older snapshot");
+  const SegmentEnd end = scan_segment(
+      bytes,
+      [&](std::span<const std::byte> record) {
+        const std::uint64_t lsn = decode_head(record).lsn;
+        if (lsn >= from_lsn) replay(record, lsn);
+      },
+      segment.path);
+  next_lsn_ = end.next_lsn;
+  if (end.valid_bytes == bytes.size()) co_return true;
+  if (!newest)
+    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
+                fmt::format("it is damaged at {} and newer segments follow", end.valid_bytes),
+                "restore it from a copy");
+  log::info(fmt::format("log '{}': cut off {} bytes of a torn end that nobody was told of",
+                        segment.path, bytes.size() - end.valid_bytes));
+  File file = co_await File::open(segment.path, File::Mode::create);
+  co_await file.truncate(end.valid_bytes);
+  co_await file.sync();
+  co_await file.close();
+  co_return true;
+}
+
+Task<void> ShardLog::recover(std::uint64_t from_lsn, Replay replay) {
+  co_await make_directory(token_folder());
+  co_await sync_directory(options_.folder);
+  segments_ = co_await find_segments();
+  next_lsn_ = 0;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const bool newest = i + 1 == segments_.size();
+    if (co_await read_segment(segments_[i], newest, from_lsn, replay)) continue;
+    co_await remove_file(segments_[i].path);
+    segments_.pop_back();
+  }
+  if (next_lsn_ == 0) next_lsn_ = from_lsn;
+  if (next_lsn_ < from_lsn)
+    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
+                fmt::format("it ends with record {}; the snapshot was taken after {}", next_lsn_ - 1,
+                            from_lsn - 1),
+                "restore the missing segments");
+  written_lsn_ = synced_lsn_ = answered_lsn_ = next_lsn_ - 1;
+  co_await begin_segment();
+}
+
+// Always a new file: what an earlier owner wrote is never written to again.
+Task<void> ShardLog::begin_segment() {
+  Segment segment{fmt::format("{}/{}{:016x}{}", token_folder(), segment_prefix, written_lsn_ + 1,
+                              segment_suffix),
+                  written_lsn_ + 1};
+  // An empty segment of this very number, left by a process that ended before its first record.
+  if (!segments_.empty() && segments_.back().first_lsn == segment.first_lsn) {
+    if (segments_.back().path != segment.path) co_await remove_file(segments_.back().path);
+    segments_.pop_back();
+  }
+  file_ = co_await File::open(segment.path, File::Mode::create_empty);
+  const Bytes header = encode_segment_header(
+      {.shard = options_.shard, .token = options_.token, .first_lsn = segment.first_lsn});
+  co_await file_.write_at(0, Segments(Buffer::copy_of(header)));
+  co_await file_.sync();
+  co_await sync_directory(token_folder());
+  file_bytes_ = header.size();
+  segments_.push_back(std::move(segment));
+}
+
+void ShardLog::append(std::uint64_t lsn, std::span<const std::byte> record) {
+  if (failure_) throw *failure_;
+  assert(lsn == next_lsn_);
+  next_lsn_ = lsn + 1;
+  pending_.insert(pending_.end(), record.begin(), record.end());
+  work_.set();
+}
+
+void ShardLog::when_durable(std::uint64_t lsn, Durable then) {
+  if (failure_) return then(&*failure_);
+  if (lsn <= answered_lsn_) return then(nullptr);
+  waiting_.push_back({lsn, std::move(then)});
+  work_.set();
+}
+
+void ShardLog::answer(std::uint64_t durable) noexcept {
+  answered_lsn_ = std::max(answered_lsn_, durable);
+  // What runs may append and wait in turn: take each out before it runs.
+  while (!waiting_.empty() && waiting_.front().lsn <= answered_lsn_) {
+    Durable then = std::move(waiting_.front().then);
+    waiting_.pop_front();
+    then(nullptr);
+  }
+}
+
+void ShardLog::fail(Error error) noexcept {
+  failure_ = std::move(error);
+  auto waiting = std::move(waiting_);
+  waiting_.clear();
+  for (auto& each : waiting) each.then(&*failure_);
+  room_.set();
+  flushed_.pulse();
+}
+
+Task<void> ShardLog::room() {
+  while (!has_room() && !failure_) {
+    room_.reset();
+    co_await room_.wait();
+  }
+  if (failure_) throw *failure_;
+}
+
+Task<void> ShardLog::flush() {
+  const std::uint64_t wanted = next_lsn_ - 1;
+  flush_wanted_ = std::max(flush_wanted_, wanted);
+  work_.set();
+  while (synced_lsn_ < wanted && !failure_) co_await flushed_.wait();
+  if (failure_) throw *failure_;
+}
+
+Task<void> ShardLog::write_pending() {
+  if (file_bytes_ >= options_.segment_bytes) {
+    co_await sync_written();
+    co_await file_.close();
+    co_await begin_segment();
+  }
+  std::vector<std::byte> batch;
+  batch.swap(pending_);
+  const std::uint64_t last = next_lsn_ - 1;
+  room_.set();
+  co_await failpoint("log-before-write");
+  Buffer bytes = Buffer::copy_of(batch);
+  co_await file_.write_at(file_bytes_, Segments(std::move(bytes)));
+  co_await failpoint("log-after-write");
+  file_bytes_ += batch.size();
+  written_bytes_ += batch.size();
+  written_lsn_ = last;
+  // The batch's memory serves the next one, unless more has arrived meanwhile.
+  if (pending_.empty()) {
+    batch.clear();
+    pending_.swap(batch);
+  }
+}
+
+Task<void> ShardLog::sync_written() {
+  const std::uint64_t upto = written_lsn_;
+  if (synced_lsn_ == upto) co_return;
+  co_await file_.sync();
+  ++syncs_;
+  synced_lsn_ = upto;
+  co_await failpoint("log-after-sync");
+  flushed_.pulse();
+}
+
+Task<void> ShardLog::run() {
+  Time next_sync = after(options_.interval);
+  try {
+    while (true) {
+      const bool unsynced = synced_lsn_ < written_lsn_;
+      if (pending_.empty() && flush_wanted_ <= synced_lsn_) {
+        work_.reset();
+        // A timed wait ends by its deadline: that is the interval's sync, not a failure.
+        if (!(unsynced && options_.durability == Durability::interval)) {
+          co_await work_.wait();
+        } else if (Clock::now() < next_sync) {
+          try {
+            co_await work_.wait(next_sync);
+          } catch (const Error& error) {
+            if (!error.is(Errc::deadline_exceeded)) throw;
+          }
+        }
+      }
+      if (!pending_.empty()) co_await write_pending();
+      const bool due = options_.durability == Durability::push || flush_wanted_ > synced_lsn_ ||
+                       (options_.durability == Durability::interval && Clock::now() >= next_sync);
+      if (options_.durability != Durability::push) answer(written_lsn_);
+      if (!due) continue;
+      co_await sync_written();
+      next_sync = after(options_.interval);
+      answer(synced_lsn_);
+    }
+  } catch (const Error& error) {
+    fail(error);
+    throw;
+  }
+}
+
+Task<void> ShardLog::drop_before(std::uint64_t lsn) {
+  // A segment ends where the next one begins; the open one always stays.
+  while (segments_.size() > 1 && segments_[1].first_lsn <= lsn) {
+    const std::string path = segments_.front().path;
+    segments_.erase(segments_.begin());
+    co_await remove_file(path);
+  }
+}
+
+ShardLog::Stats ShardLog::stats() const noexcept {
+  return {answered_lsn_, written_bytes_, syncs_, segments_.size()};
+}
+
+}  // namespace hyperframes::ps
