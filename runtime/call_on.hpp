@@ -5,13 +5,16 @@
 //
 // The function travels by value; it is called, and its task runs, over there, and it is destroyed
 // over here. Its result crosses back, so it must not refer to the other shard's memory. A cancelled
-// caller cancels the task over there, and still waits for its end.
+// caller cancels the task over there, for the same reason, and still waits for its end. A call that
+// is still queued over there when it is cancelled, or when its deadline passes, is dropped and
+// counted (hyperframes_expired_calls_total).
 #pragma once
 
+#include <atomic>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/shard.hpp>
-#include <memory>
 #include <optional>
+#include <source_location>
 
 namespace hyperframes {
 namespace detail {
@@ -31,12 +34,19 @@ struct TaskValue<Task<T>> {
 /// other shard works on it; freed on the caller's shard once everything sent for it has come back.
 class CrossCall {
  public:
-  explicit CrossCall(Shard& target) noexcept;
+  CrossCall(Shard& target, Time deadline, std::source_location from) noexcept;
   CrossCall(const CrossCall&) = delete;
   virtual ~CrossCall() = default;
+  static void* operator new(std::size_t size) { return pool_allocate(size); }
+  static void operator delete(void* memory) noexcept { pool_release(memory); }
+
   /// On the target: calls the function. Returns its task, or an empty one if it is done.
   virtual Task<void> execute() = 0;
   std::exception_ptr failure;
+
+ protected:
+  /// Neither value nor failure came back: the target destroyed the task.
+  [[noreturn]] void throw_unfinished() const;
 
  private:
   friend class CrossCallAwaiter;
@@ -54,14 +64,26 @@ class CrossCall {
   static void cancel_there(Work* work) noexcept;
   static void arrive_home(Work* work) noexcept;
   static Task<void> run(Return way_back, Task<void> task);
+  std::string description() const;
+  bool begin(PromiseBase& promise) noexcept;
+  bool dropped() noexcept;
+  void give_up(Errc reason) noexcept;
   void send(Trip& trip) noexcept;
 
   Shard& target_;
-  Shard* home_;
+  Shard* const home_;
+  const Time deadline_;
+  const std::source_location from_;
   Group group_ = Group::user;
   Trip call_trip_, cancel_trip_;
-  CancelSource cancel_;             // the target's
-  PromiseBase* waiting_ = nullptr;  // home's, like all below; null once the caller is gone
+  // The target's: the source of the task that runs there, and whether to cancel one that starts.
+  CancelSource* source_ = nullptr;
+  bool cancelled_there_ = false;
+  // Home's, read over there once `given_up_` says so.
+  std::atomic<bool> given_up_{false};
+  Errc reason_ = Errc::cancelled;
+  // Home's.
+  PromiseBase* waiting_ = nullptr;  ///< Null once the caller is gone.
   int trips_ = 0;
 };
 
@@ -72,8 +94,8 @@ class CrossCallAwaiter {
   ~CrossCallAwaiter();
   bool await_ready() const noexcept { return false; }
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> handle) noexcept {
-    begin(handle.promise());
+  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    return begin(handle.promise());
   }
   void await_resume() {
     if (call_->failure) std::rethrow_exception(call_->failure);
@@ -86,7 +108,7 @@ class CrossCallAwaiter {
     static void run(CancelCallback& callback) noexcept;
     CrossCallAwaiter& self;
   };
-  void begin(PromiseBase& promise) noexcept;
+  bool begin(PromiseBase& promise) noexcept;
   CrossCall* call_;
   OnCancel on_cancel_;
 };
@@ -96,8 +118,8 @@ class CrossCallOf final : public CrossCall {
  public:
   using Returned = TaskValue<std::invoke_result_t<Function&>>;
   using Value = typename Returned::type;
-  CrossCallOf(Shard& target, Function function)
-      : CrossCall(target), function_(std::move(function)) {}
+  CrossCallOf(Shard& target, Function function, Time deadline, std::source_location from)
+      : CrossCall(target, deadline, from), function_(std::move(function)) {}
 
   Task<void> execute() override {
     if constexpr (Returned::is_task) {
@@ -111,6 +133,7 @@ class CrossCallOf final : public CrossCall {
     return {};
   }
   Value take() {
+    if (!value_) throw_unfinished();
     if constexpr (!std::is_void_v<Value>) return std::move(*value_);
   }
 
@@ -121,14 +144,18 @@ class CrossCallOf final : public CrossCall {
 
 }  // namespace detail
 
-/// Suspends while the ring from this shard to `target` is full.
-Task<void> ring_room(Shard& target);
+/// Suspends while the ring from this shard to `target` is full. Throws Errc::deadline_exceeded.
+Task<void> ring_room(Shard& target, Time deadline = no_deadline);
 
+/// Calls `function` on `target`, and awaits it there if it returns a Task. What it throws is thrown
+/// here; Errc::shutting_down if the target stopped before. At `deadline` the task over there is
+/// cancelled; a function that has begun to run by then is waited for.
 template <class Function>
-auto call_on(Shard& target, Function function)
+auto call_on(Shard& target, Function function, Time deadline = no_deadline,
+             std::source_location from = std::source_location::current())
     -> Task<typename detail::TaskValue<std::invoke_result_t<Function&>>::type> {
-  co_await ring_room(target);
-  auto* call = new detail::CrossCallOf<Function>(target, std::move(function));
+  co_await ring_room(target, deadline);
+  auto* call = new detail::CrossCallOf<Function>(target, std::move(function), deadline, from);
   detail::CrossCallAwaiter waiting(call);  // owns it
   co_await waiting;
   co_return call->take();
