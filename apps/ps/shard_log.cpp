@@ -31,8 +31,8 @@ std::optional<std::uint64_t> number_in(std::string_view name, std::string_view p
 Durability parse_durability(const std::string& text) {
   for (const auto durability : {Durability::push, Durability::interval, Durability::none})
     if (text == name(durability)) return durability;
-  throw Error(Errc::invalid_argument, "read the durability '" + text + "'", "there is no such policy",
-              "choose push, interval or none");
+  throw Error(Errc::invalid_argument, "read the durability '" + text + "'",
+              "there is no such policy", "choose push, interval or none");
 }
 
 const char* name(Durability durability) noexcept {
@@ -72,7 +72,8 @@ Task<std::vector<ShardLog::Segment>> ShardLog::find_segments() {
       if (const auto lsn = number_in(file, segment_prefix, segment_suffix))
         found.push_back({path + "/" + file, *lsn});
   }
-  std::ranges::stable_sort(found, {}, &Segment::first_lsn);
+  std::ranges::sort(found, {},
+                    [](const Segment& each) { return std::pair(each.first_lsn, each.path); });
   co_return found;
 }
 
@@ -84,18 +85,20 @@ Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t fr
   if (newest && bytes.size() < segment_header_bytes) co_return false;
   const SegmentHeader header = decode_segment_header(bytes, segment.path);
   if (header.shard != options_.shard)
-    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
-                fmt::format("it belongs to parameter shard {}, not {}", header.shard, options_.shard),
-                "check --workdir");
+    throw Error(
+        Errc::corrupt, "read the log segment '" + segment.path + "'",
+        fmt::format("it belongs to parameter shard {}, not {}", header.shard, options_.shard),
+        "check --workdir");
   if (next_lsn_ != 0 && header.first_lsn != next_lsn_)
-    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
-                fmt::format("it begins with record {} where {} belongs", header.first_lsn, next_lsn_),
-                "restore the missing segment");
+    throw Error(
+        Errc::corrupt, "read the log segment '" + segment.path + "'",
+        fmt::format("it begins with record {} where {} belongs", header.first_lsn, next_lsn_),
+        "restore the missing segment");
   if (next_lsn_ == 0 && header.first_lsn > from_lsn)
-    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
-                fmt::format("its oldest record is {}; the snapshot needs {}", header.first_lsn,
-                            from_lsn),
-                "restore the missing segments, or an older snapshot");
+    throw Error(
+        Errc::corrupt, "read the log in '" + options_.folder + "'",
+        fmt::format("its oldest record is {}; the snapshot needs {}", header.first_lsn, from_lsn),
+        "restore the missing segments, or an older snapshot");
   const SegmentEnd end = scan_segment(
       bytes,
       [&](std::span<const std::byte> record) {
@@ -132,8 +135,8 @@ Task<void> ShardLog::recover(std::uint64_t from_lsn, Replay replay) {
   if (next_lsn_ == 0) next_lsn_ = from_lsn;
   if (next_lsn_ < from_lsn)
     throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
-                fmt::format("it ends with record {}; the snapshot was taken after {}", next_lsn_ - 1,
-                            from_lsn - 1),
+                fmt::format("it ends with record {}; the snapshot was taken after {}",
+                            next_lsn_ - 1, from_lsn - 1),
                 "restore the missing segments");
   written_lsn_ = synced_lsn_ = answered_lsn_ = next_lsn_ - 1;
   co_await begin_segment();
