@@ -216,6 +216,31 @@ void Runtime::on_every_shard(std::function<void(Shard&)> function) {
   done.wait();
 }
 
+void Runtime::cancel_tasks() noexcept {
+  for (auto& shard : shards_) {
+    CurrentShard here(*shard);
+    shard->cancel_roots();
+  }
+}
+
+std::size_t Runtime::task_count() const noexcept {
+  std::size_t count = 0;
+  for (const auto& shard : shards_) count += shard->roots_.size();
+  return count;
+}
+
+void Runtime::destroy_tasks() noexcept {
+  for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
+    CurrentShard here(**shard);
+    (*shard)->destroy_roots();
+  }
+}
+
+void Runtime::run_left_over() {
+  if (!threads_.empty()) return;
+  for (auto& shard : shards_) shard->run_left_over();
+}
+
 std::vector<MetricSample> Runtime::collect_metrics() {
   std::vector<MetricSample> total;
   std::mutex mutex;

@@ -65,12 +65,23 @@ class Runtime {
   StopReport stop(Duration deadline);
   /// Runs `function` on every shard, from a foreign thread, and waits.
   void on_every_shard(std::function<void(Shard&)> function);
+  /// Where no thread runs the shards (a stopped runtime, a driver that brings its own loop): runs what
+  /// is ready or has been posted, once, without the reactors. For whoever must wait for that.
+  void run_left_over();
   /// Turns that outlasted the stall threshold so far.
   std::uint64_t stall_count() const noexcept { return stalls_.load(std::memory_order_relaxed); }
   /// All counters, summed over the shards. From a foreign thread.
   std::vector<MetricSample> collect_metrics();
   /// The chains of lines that every task of every shard waits on. From a foreign thread.
   std::string dump();
+
+  // ---- The steps of `stop`, for a driver that runs the turns itself (no threads).
+  void cancel_tasks() noexcept;
+  /// Tasks of all shards that have not ended.
+  std::size_t task_count() const noexcept;
+  /// Destroys what is left, the newest first and shard 0 last: what a first task owns outlives its
+  /// users.
+  void destroy_tasks() noexcept;
 
  private:
   friend class Shard;

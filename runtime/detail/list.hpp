@@ -62,6 +62,12 @@ class List {
     first->unlink();
     return first;
   }
+  T* pop_back() noexcept {
+    if (empty()) return nullptr;
+    T* last = static_cast<T*>(end_.previous_);
+    last->unlink();
+    return last;
+  }
   /// `visit(element)` may unlink the element it is given, and no other.
   template <class Visit>
   void for_each(Visit&& visit) {
