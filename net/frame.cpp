@@ -20,12 +20,6 @@ bool is_known(std::uint8_t kind) noexcept {
   return (kind >= 1 && kind <= 10) || is_handshake(static_cast<FrameKind>(kind));
 }
 
-/// Whether the frame counts in the link's sequence: what a broken link would have to send again.
-bool is_sequenced(FrameKind kind) noexcept {
-  using enum FrameKind;
-  return kind != acknowledge && kind != heartbeat && kind != heartbeat_reply && !is_handshake(kind);
-}
-
 FrameFault check_sizes(const FrameHeader& header, const FrameLimits& limits) noexcept {
   using enum FrameKind;
   switch (header.kind) {
@@ -83,6 +77,11 @@ std::string_view name(FrameKind kind) noexcept {
   return "unknown";
 }
 
+bool is_sequenced(FrameKind kind) noexcept {
+  using enum FrameKind;
+  return kind != acknowledge && kind != heartbeat && kind != heartbeat_reply && !is_handshake(kind);
+}
+
 std::string_view name(FrameFault fault) noexcept {
   constexpr std::string_view names[] = {"none",   "version", "checksum", "kind",
                                         "lane",   "flags",   "reserved", "channel",
@@ -91,6 +90,11 @@ std::string_view name(FrameFault fault) noexcept {
 }
 
 void FrameHeader::encode(std::byte* into) const noexcept {
+  encode_unfinished(into);
+  detail::finish_encoded(into, sequence, acknowledgement);
+}
+
+void FrameHeader::encode_unfinished(std::byte* into) const noexcept {
   into[0] = std::byte{version};
   into[1] = static_cast<std::byte>(kind);
   into[2] = static_cast<std::byte>(lane);
@@ -101,7 +105,6 @@ void FrameHeader::encode(std::byte* into) const noexcept {
   store_little(into + at_length, length);
   store_little(into + 32, total);
   store_little(into + at_reserved, std::uint32_t{0});
-  detail::finish_encoded(into, sequence, acknowledgement);
 }
 
 FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const FrameLimits& limits,

@@ -68,6 +68,8 @@ struct FrameHeader {
   std::uint64_t acknowledgement = 0;
 
   void encode(std::byte* into) const noexcept;
+  /// Without sequence, acknowledgement and checksum: `detail::finish_encoded` adds those.
+  void encode_unfinished(std::byte* into) const noexcept;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
@@ -102,6 +104,9 @@ FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const Fra
 
 /// The error for a fault, with what was found in the bytes.
 Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size> bytes);
+
+/// Whether frames of this kind count in a link's sequence: what a broken link has to send again.
+bool is_sequenced(FrameKind kind) noexcept;
 
 namespace detail {
 /// For a header that is encoded already: its payload's length, and the fields that are known only

@@ -120,33 +120,41 @@ Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
   return head;
 }
 
-Result<Message> decode(Buffer memory) {
-  const std::uint64_t total = memory.size();
-  if (total < envelope_size) return corrupt("it is shorter than an envelope");
-  auto head =
-      decode_head(std::span<const std::byte, envelope_size>(memory.data(), envelope_size), total);
-  if (!head) return head.error();
-
+Result<Message> decode_parts(const MessageHead& head, Buffer rest) {
+  const std::uint64_t total = envelope_size + rest.size();
   Message message;
-  message.envelope = head->envelope;
-  std::uint64_t end = head->prefix_size();
-  bool fits = true;
+  message.envelope = head.envelope;
+  if (!head.metadata_size && !head.segment_count && head.body_size == rest.size()) {
+    message.body = std::move(rest);
+    return message;
+  }
+  std::uint64_t end = head.prefix_size();
+  bool fits = end <= total;
   const auto take = [&](std::uint64_t size) -> Buffer {
     if (!size || !fits) return {};
     const std::uint64_t begin = align_part(end);
     fits = begin <= total && size <= total - begin;
     if (!fits) return {};
     end = begin + size;
-    return memory.slice(begin, size);
+    return rest.slice(begin - envelope_size, size);
   };
-  message.metadata = take(head->metadata_size);
-  message.body = take(head->body_size);
-  for (std::size_t i = 0; i < head->segment_count && fits; ++i)
-    message.segments.push_back(take(
-        load_little<std::uint64_t>(memory.data() + envelope_size + i * sizeof(std::uint64_t))));
+  message.metadata = take(head.metadata_size);
+  message.body = take(head.body_size);
+  for (std::size_t i = 0; i < head.segment_count && fits; ++i)
+    message.segments.push_back(
+        take(load_little<std::uint64_t>(rest.data() + i * sizeof(std::uint64_t))));
   if (!fits || end != total)
     return corrupt("its parts do not add up to its " + std::to_string(total) + " bytes");
   return message;
+}
+
+Result<Message> decode(Buffer memory) {
+  if (memory.size() < envelope_size) return corrupt("it is shorter than an envelope");
+  auto head = decode_head(std::span<const std::byte, envelope_size>(memory.data(), envelope_size),
+                          memory.size());
+  if (!head) return head.error();
+  memory.remove_prefix(envelope_size);
+  return decode_parts(*head, std::move(memory));
 }
 
 }  // namespace wire

@@ -92,7 +92,7 @@ struct MessageHead {
 /// The bytes `message` takes on the wire. Throws Errc::too_large, with the limit that it breaks.
 std::uint64_t size_of(const Message& message);
 
-/// Writes the 64 bytes of the envelope.
+/// Writes the 64 bytes of the envelope. The message was measured by `size_of`.
 void encode_head(const Message& message, std::span<std::byte, envelope_size> into) noexcept;
 
 /// Reads the fixed 64 bytes of a message of `total` bytes and checks them: kind, limits, and that
@@ -100,6 +100,9 @@ void encode_head(const Message& message, std::span<std::byte, envelope_size> int
 /// text.
 Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
                                 std::uint64_t total);
+
+/// Cuts what follows the envelope of a message into its parts, which share `rest`.
+Result<Message> decode_parts(const MessageHead& head, Buffer rest);
 
 /// Cuts a whole message, which begins at the start of `memory`, into its parts. They share
 /// `memory`.

@@ -86,7 +86,7 @@ class Network {
   Task<std::uint64_t> close(Duration drain);
 
  private:
-  std::unique_ptr<detail::NetworkCore> core_;
+  std::shared_ptr<detail::NetworkCore> core_;
 };
 
 }  // namespace hyperframes::net

@@ -91,7 +91,8 @@ class Session {
   /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
   Result<void> try_send(Message& message, Lane lane = Lane::normal);
 
-  /// Ends the session on all shards, without waiting for what is queued. `Network::close` drains.
+  /// Ends the session on all shards. What was handed over still goes out, for 3 heartbeats at most;
+  /// nothing waits for that: `Network::close` does.
   void close(std::string why);
 
   Stats stats() const;

@@ -1,0 +1,941 @@
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <hyperframes/net/detail/little_endian.hpp>
+#include <hyperframes/net/link.hpp>
+#include <hyperframes/runtime/detail/pool.hpp>
+#include <new>
+
+namespace hyperframes::net::detail {
+namespace {
+
+// Parts up to this size are copied into staging: cheaper than one more piece in the send.
+constexpr std::size_t copy_limit = 4096;
+constexpr std::size_t staging_bytes = 64 << 10;
+constexpr std::uint64_t batch_bytes = 256 << 10;
+// Bulk goes ahead once after this many batches that had no place for it.
+constexpr unsigned bulk_patience = 8;
+// From this much on, bytes are received straight into the message's memory.
+constexpr std::uint64_t direct_limit = 32 << 10;
+// What is received is acknowledged at the latest after so much, or so long.
+constexpr std::uint64_t ack_bytes = 128 << 10, ack_frames = 256;
+constexpr Duration ack_delay = 20ms;
+constexpr Duration retry_delay = 1ms;
+// Requests of the peer that wait to be answered; more is an attack on our memory.
+constexpr std::size_t control_limit = 1024;
+
+constexpr Lane all_lanes[lane_count] = {Lane::control, Lane::normal, Lane::bulk};
+
+/// A reference of this shard to memory whose count may belong to another: so that fragments of it
+/// can be cut here, and end here.
+struct Held : hyperframes::detail::Block {
+  Buffer parent;
+  static void end(hyperframes::detail::Block* block) noexcept {
+    auto* self = static_cast<Held*>(block);
+    self->~Held();
+    hyperframes::detail::pool_release(self);
+  }
+};
+
+Buffer hold_here(Buffer buffer) {
+  auto* block = new (hyperframes::detail::pool_allocate(sizeof(Held))) Held;
+  block->kind = buffer.kind();
+  block->home = Shard::current();
+  block->data = buffer.data();
+  block->capacity = buffer.size();
+  block->dispose = &Held::end;
+  const std::size_t size = buffer.size();
+  block->parent = std::move(buffer);
+  return Buffer::adopt(block, block->data, size);
+}
+
+bool is_answer(MessageKind kind) noexcept {
+  return kind == MessageKind::reply || kind == MessageKind::failure;
+}
+
+}  // namespace
+
+Link::Link(LinkOwner& owner, Session& session, std::unique_ptr<Transport> transport,
+           std::shared_ptr<ReceiveBudget> budget, LinkSettings settings)
+    : owner_(owner),
+      session_(session),
+      shard_(*Shard::current()),
+      transport_(std::move(transport)),
+      budget_(std::move(budget)),
+      settings_(settings),
+      account_(ReceiveAccount::open(budget_, *this)),
+      carry_(Buffer::heap(FrameHeader::size)) {
+  for (const Lane lane : all_lanes) {
+    in(lane).grant.link = this;
+    in(lane).grant.lane = lane;
+  }
+}
+
+Link::~Link() {
+  transport_->stop();
+  auto& ready = shard_.ready[static_cast<std::size_t>(Group::system)];
+  if (flush_later_.queued) ready.remove(&flush_later_);
+  if (report_later_.queued) ready.remove(&report_later_);
+  if (pump_later_.queued) ready.remove(&pump_later_);
+  for (LaneIn& lane : in_)
+    if (lane.grant.granted) budget_->give_back(lane.grant.bytes);
+  account_->close();
+}
+
+template <class Work>
+void Link::later(Work& work) noexcept {
+  if (work.queued) return;
+  work.queued = true;
+  shard_.schedule(&work, Group::system);
+}
+
+void Link::start(Buffer first) {
+  started_ = true;
+  if (!first.empty()) {
+    Segments batch;
+    batch.push_back(hold_here(std::move(first)));
+    sending_ = true;
+    transport_->start(*this, settings_.unsent_backlog_bytes);
+    transport_->send(std::move(batch));
+  } else {
+    transport_->start(*this, settings_.unsent_backlog_bytes);
+  }
+  for (const Lane lane : all_lanes)
+    control(FrameKind::credit, lane, 0, account_->window(lane), frame_flag::window);
+  shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
+}
+
+// ---- Sending: into the queues
+// --------------------------------------------------------------------
+
+bool Link::is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept {
+  return is_answer(envelope.kind) && envelope.reply_room && total <= envelope.reply_room;
+}
+
+bool Link::take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane,
+                     bool granted) noexcept {
+  const std::uint64_t cost = credit_cost(total);
+  if (!granted && lane.credit < cost) return false;
+  if (!staging_has(std::min<std::uint64_t>(FrameHeader::size + total, 2 * copy_limit))) {
+    // Nothing tells when the shard's send pool has room again, so ask again soon.
+    if (!retry_timer_.running()) shard_.start_timer(retry_timer_, after(retry_delay));
+    return false;
+  }
+  if (envelope.kind == MessageKind::ask) {
+    const std::uint32_t room =
+        std::min(envelope.reply_room ? envelope.reply_room : settings_.reply_room,
+                 account_->largest_reply_room());
+    if (!account_->promise_reply(room)) return false;
+    envelope.reply_room = room;
+  }
+  if (!granted) lane.credit -= cost;
+  return true;
+}
+
+Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
+  LaneOut& to = out(lane);
+  if (is_prepaid(message.envelope, total)) {
+    queue(message, total, lane, ++to.last_message, true);
+    return Room::taken;
+  }
+  if (!to.waiting.empty() || to.announced || credit_cost(total) > to.window / 2 ||
+      !take_room(message.envelope, total, to, false))
+    return Room::none;
+  queue(message, total, lane, ++to.last_message, false);
+  return Room::taken;
+}
+
+void Link::wait(Session::SendAwaiter& awaiter) noexcept {
+  out(awaiter.lane_).waiting.push_back(awaiter);
+  pump(awaiter.lane_);
+}
+
+void Link::leave(Session::SendAwaiter& awaiter) noexcept {
+  LaneOut& lane = out(awaiter.lane_);
+  if (awaiter.announced_ && lane.announced == awaiter.announced_) {
+    control(FrameKind::withdraw, awaiter.lane_, lane.announced, 0);
+    lane.announced = 0;
+    lane.granted = false;
+  }
+  pump(awaiter.lane_);
+}
+
+// Those who wait go in order. The first of them may need a grant; then all wait for that.
+void Link::pump(Lane name) noexcept {
+  LaneOut& lane = out(name);
+  while (!lane.waiting.empty() && !refusal_) {
+    Session::SendAwaiter& first = lane.waiting.front();
+    const bool granted = first.announced_ && first.announced_ == lane.announced && lane.granted;
+    if (!granted) {
+      if (lane.announced || lane.window == 0) return;
+      if (credit_cost(first.total_) > lane.window / 2) {
+        lane.announced = first.announced_ = ++lane.last_message;
+        control(FrameKind::announce, name, lane.announced, first.total_);
+        return;
+      }
+    }
+    if (!take_room(first.message_.envelope, first.total_, lane, granted)) return;
+    std::uint64_t number = first.announced_;
+    if (granted) {
+      lane.announced = first.announced_ = 0;
+      lane.granted = false;
+    } else {
+      number = ++lane.last_message;
+    }
+    queue(first.message_, first.total_, name, number, false);
+    first.wake();
+  }
+}
+
+void Link::pump_all() noexcept {
+  for (const Lane lane : all_lanes) pump(lane);
+}
+void Link::retry() { pump_all(); }
+void Link::pump_asks() { pump_all(); }
+
+void Link::queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+                 bool prepaid) {
+  const std::uint8_t flags = prepaid ? frame_flag::prepaid : 0;
+  if (total <= copy_limit) {
+    queue_small(message, total, lane, number, flags);
+  } else {
+    queue_large(message, total, lane, number, flags);
+  }
+  message = Message();
+  LaneOut& to = out(lane);
+  ++to.frames;
+  ++to.sent;
+  queued_bytes_ += total;
+  later(flush_later_);
+}
+
+void Link::queue_small(const Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+                       std::uint8_t flags) {
+  const std::size_t size = FrameHeader::size + total;
+  std::byte* const frame = stage(size);
+  FrameHeader header;
+  header.lane = lane;
+  header.flags = flags;
+  header.message = number;
+  header.length = header.total = total;
+  header.encode_unfinished(frame);
+
+  std::byte* const begin = frame + FrameHeader::size;
+  wire::encode_head(message, std::span<std::byte, wire::envelope_size>(begin, 64));
+  std::byte* at = begin + wire::envelope_size;
+  for (const Buffer& segment : message.segments) {
+    store_little(at, std::uint64_t{segment.size()});
+    at += sizeof(std::uint64_t);
+  }
+  const auto put = [&](const Buffer& part) {
+    if (part.empty()) return;
+    std::byte* const aligned = begin + wire::align_part(static_cast<std::uint64_t>(at - begin));
+    std::memset(at, 0, static_cast<std::size_t>(aligned - at));
+    std::memcpy(aligned, part.data(), part.size());
+    at = aligned + part.size();
+  };
+  put(message.metadata);
+  put(message.body);
+  for (const Buffer& segment : message.segments) put(segment);
+
+  auto& queue = out(lane).queue;
+  if (!queue.empty() && !queue.back().large() && queue.back().begin + queue.back().size == frame &&
+      queue.back().size < staging_bytes) {
+    queue.back().size += size;
+    ++queue.back().frames;
+    return;
+  }
+  Outgoing& run = queue.emplace_back();
+  run.owner = staging_;
+  run.begin = frame;
+  run.size = size;
+  run.frames = 1;
+}
+
+void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+                       std::uint8_t flags) {
+  Outgoing large;
+  large.total = total;
+  large.message = number;
+  large.flags = flags;
+
+  const std::size_t prefix = wire::envelope_size + message.segments.count() * sizeof(std::uint64_t);
+  std::byte* const head = stage(prefix);
+  wire::encode_head(message, std::span<std::byte, wire::envelope_size>(head, 64));
+  for (std::size_t i = 0; i < message.segments.count(); ++i)
+    store_little(head + wire::envelope_size + i * sizeof(std::uint64_t),
+                 std::uint64_t{message.segments[i].size()});
+  large.pieces.push_back(staging_.slice(static_cast<std::size_t>(head - staging_.data()), prefix));
+
+  std::uint64_t end = prefix;
+  const auto add = [&](Buffer part) {
+    if (part.empty()) return;
+    const std::size_t pad = wire::align_part(end) - end;
+    const std::size_t copied = part.size() <= copy_limit ? part.size() : 0;
+    if (pad + copied) {
+      std::byte* const at = stage(pad + copied);
+      std::memset(at, 0, pad);
+      if (copied) std::memcpy(at + pad, part.data(), copied);
+      large.pieces.push_back(
+          staging_.slice(static_cast<std::size_t>(at - staging_.data()), pad + copied));
+    }
+    end += pad + part.size();
+    if (!copied) large.pieces.push_back(hold_here(std::move(part)));
+  };
+  add(std::move(message.metadata));
+  add(std::move(message.body));
+  for (Buffer& segment : message.segments) add(std::move(segment));
+  assert(end == total);
+  out(lane).queue.push_back(std::move(large));
+}
+
+void Link::control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64_t total,
+                   std::uint8_t flags, std::string text) {
+  if (controls_.size() >= control_limit) return corrupt("more requests than can be answered");
+  Control& control = controls_.emplace_back();
+  control.header.kind = kind;
+  control.header.lane = lane;
+  control.header.message = message;
+  control.header.total = total;
+  control.header.flags = flags;
+  control.text = std::move(text);
+  later(flush_later_);
+}
+
+// ---- Sending: out of the queues
+// ------------------------------------------------------------------
+
+bool Link::staging_has(std::size_t size) noexcept {
+  if (!staging_.empty() && staging_.unique()) staged_ = 0;
+  if (!staging_.empty() && staging_.size() - staged_ >= size) return true;
+  auto block = shard_.send_pool().try_allocate(staging_bytes);
+  if (!block) return false;
+  staging_ = std::move(*block);
+  staged_ = 0;
+  return true;
+}
+
+// Controls must go out, and what was granted is bounded by its credit: so where the pool has
+// nothing, the heap gives.
+std::byte* Link::stage(std::size_t size) {
+  if (!staging_has(size)) {
+    staging_ = Buffer::heap(std::max(size, staging_bytes));
+    staged_ = 0;
+  }
+  std::byte* const at = staging_.data() + staged_;
+  staged_ += size;
+  return at;
+}
+
+bool Link::queues_empty() const noexcept {
+  return controls_.empty() &&
+         std::ranges::all_of(out_, [](const LaneOut& lane) { return lane.queue.empty(); });
+}
+
+void Link::flush() {
+  if (!started_ || sending_ || end_) return;
+  Segments batch;
+  if (!spare_.empty()) {
+    batch = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  compose(batch);
+  if (batch.empty()) {
+    recycle(batch);
+    return check_closed();
+  }
+  sending_ = true;
+  owes_ack_ = false;
+  ack_sent_ = delivered_;
+  unacked_bytes_ = 0;
+  batch_last_ = sequence_;
+  bytes_sent_ += batch.size_bytes();
+  ++batches_;
+  transport_->send(std::move(batch));
+}
+
+void Link::compose(Segments& batch) {
+  compose_controls(batch);
+  const bool bulk_waits = !out(Lane::bulk).queue.empty();
+  const bool bulk_first = bulk_waits && without_bulk_ >= bulk_patience;
+  const std::size_t bulk_left = out(Lane::bulk).queue.size();
+  const std::uint64_t bulk_offset = bulk_waits ? out(Lane::bulk).queue.front().offset : 0;
+  if (bulk_first) compose_lane(out(Lane::bulk), Lane::bulk, batch);
+  for (const Lane lane : all_lanes) compose_lane(out(lane), lane, batch);
+  const bool bulk_went = out(Lane::bulk).queue.size() != bulk_left ||
+                         (bulk_waits && !out(Lane::bulk).queue.empty() &&
+                          out(Lane::bulk).queue.front().offset != bulk_offset);
+  without_bulk_ = bulk_waits && !bulk_went ? without_bulk_ + 1 : 0;
+
+  if (closing_ && !close_sent_ && queues_empty()) {
+    FrameHeader header;
+    header.kind = FrameKind::close;
+    emit_frame(header, {}, batch);
+    close_sent_ = true;
+  }
+  if (batch.empty() && owes_ack_) {
+    FrameHeader header;
+    header.kind = FrameKind::acknowledge;
+    emit_frame(header, {}, batch);
+  }
+}
+
+void Link::compose_controls(Segments& batch) {
+  FrameHeader header;
+  if (owes_heartbeat_) {
+    header.kind = FrameKind::heartbeat;
+    header.message = static_cast<std::uint64_t>(shard_.now().time_since_epoch().count());
+    emit_frame(header, {}, batch);
+    owes_heartbeat_ = false;
+  }
+  if (echo_) {
+    header.kind = FrameKind::heartbeat_reply;
+    header.message = *echo_;
+    emit_frame(header, {}, batch);
+    echo_.reset();
+  }
+  if (owes_credit_) {
+    owes_credit_ = false;
+    for (const Lane lane : all_lanes) {
+      header = FrameHeader();
+      header.kind = FrameKind::credit;
+      header.lane = lane;
+      header.total = account_->take_owed(lane);
+      if (header.total) emit_frame(header, {}, batch);
+    }
+  }
+  std::size_t count = 0;
+  while (count < controls_.size() && batch.count() < Transport::batch_pieces / 2) {
+    emit_frame(controls_[count].header, controls_[count].text, batch);
+    ++count;
+  }
+  controls_.erase(controls_.begin(), controls_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
+  while (!lane.queue.empty() && batch.size_bytes() < batch_bytes &&
+         batch.count() + 2 <= Transport::batch_pieces) {
+    Outgoing& next = lane.queue.front();
+    if (next.large()) {
+      if (!emit_fragment(next, name, batch)) return;  // the rest waits for the next batch
+      --lane.frames;
+    } else {
+      lane.frames -= next.frames;
+      emit_run(next, batch);
+    }
+    lane.queue.pop_front();
+  }
+}
+
+void Link::emit_frame(const FrameHeader& header, std::string_view text, Segments& batch) {
+  const std::size_t size = FrameHeader::size + text.size();
+  std::byte* const at = stage(size);
+  FrameHeader complete = header;
+  complete.length = text.size();
+  complete.sequence = is_sequenced(header.kind) ? ++sequence_ : 0;
+  complete.acknowledgement = delivered_;
+  complete.encode(at);
+  if (!text.empty()) std::memcpy(at + FrameHeader::size, text.data(), text.size());
+  batch.push_back(staging_.slice(static_cast<std::size_t>(at - staging_.data()), size));
+}
+
+void Link::emit_run(Outgoing& run, Segments& batch) {
+  for (std::byte *at = run.begin, *end = run.begin + run.size; at != end;) {
+    finish_encoded(at, ++sequence_, delivered_);
+    at += FrameHeader::size + encoded_length(at);
+  }
+  queued_bytes_ -= run.size - run.frames * FrameHeader::size;
+  batch.push_back(
+      run.owner.slice(static_cast<std::size_t>(run.begin - run.owner.data()), run.size));
+}
+
+/// Cuts the next fragment off. True if it was the last.
+bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
+  std::byte* const at = stage(FrameHeader::size);
+  batch.push_back(
+      staging_.slice(static_cast<std::size_t>(at - staging_.data()), FrameHeader::size));
+  FrameHeader header;
+  header.lane = lane;
+  header.flags = message.flags;
+  header.message = message.message;
+  header.offset = message.offset;
+  header.total = message.total;
+  while (message.piece < message.pieces.count() && header.length < settings_.fragment_bytes &&
+         batch.count() < Transport::batch_pieces) {
+    Buffer& piece = message.pieces[message.piece];
+    const std::size_t size = std::min<std::uint64_t>(piece.size() - message.piece_offset,
+                                                     settings_.fragment_bytes - header.length);
+    batch.push_back(piece.slice(message.piece_offset, size));
+    header.length += size;
+    message.piece_offset += size;
+    if (message.piece_offset == piece.size()) {
+      piece = Buffer();
+      ++message.piece;
+      message.piece_offset = 0;
+    }
+  }
+  header.sequence = ++sequence_;
+  header.acknowledgement = delivered_;
+  header.encode(at);
+  message.offset += header.length;
+  queued_bytes_ -= header.length;
+  return message.offset == message.total;
+}
+
+void Link::on_sent(Segments batch) noexcept {
+  sending_ = false;
+  if (acknowledged_ >= batch_last_) {
+    recycle(batch);
+  } else {
+    retained_bytes_ += batch.size_bytes();
+    retained_.push_back({batch_last_, std::move(batch)});
+  }
+  flush();
+  check_closed();
+}
+
+void Link::acknowledged(std::uint64_t sequence) noexcept {
+  if (sequence <= acknowledged_) return;
+  acknowledged_ = sequence;
+  while (!retained_.empty() && retained_.front().last_sequence <= sequence) {
+    retained_bytes_ -= retained_.front().batch.size_bytes();
+    recycle(retained_.front().batch);
+    retained_.pop_front();
+  }
+}
+
+// Keeps the list's memory for the next batch.
+void Link::recycle(Segments& batch) noexcept {
+  batch.clear();
+  if (spare_.size() < 4) spare_.push_back(std::move(batch));
+}
+
+// ---- Receiving
+// -----------------------------------------------------------------------------------
+
+bool Link::in_bulk() const noexcept {
+  return std::ranges::any_of(in_, [](const LaneIn& lane) {
+    return lane.active() && lane.total - lane.received >= direct_limit;
+  });
+}
+
+Buffer Link::receive_target() noexcept {
+  if (end_) return {};
+  if (remaining_) {
+    if (frame_.kind != FrameKind::data || (remaining_ < direct_limit && !in_bulk())) return {};
+    const LaneIn& lane = in(frame_.lane);
+    // The header of the next frame comes along: it lands where the next fragment's bytes will.
+    const bool is_last = lane.total - lane.received - remaining_ < FrameHeader::size;
+    return lane.memory.slice(lane.received, remaining_ + (is_last ? 0 : FrameHeader::size));
+  }
+  if (in_bulk()) return carry_.slice(carried_, FrameHeader::size - carried_);
+  return {};
+}
+
+void Link::on_chunk(Buffer chunk) noexcept {
+  silent_ticks_ = 0;
+  bytes_received_ += chunk.size();
+  consume(chunk.data(), chunk.size());
+  after_receive();
+}
+
+void Link::on_filled(std::size_t size) noexcept {
+  silent_ticks_ = 0;
+  bytes_received_ += size;
+  if (remaining_) {
+    const std::size_t payload = std::min<std::uint64_t>(size, remaining_);
+    const LaneIn& lane = in(frame_.lane);
+    carried_ = size - payload;
+    std::memcpy(carry_.data(), lane.memory.data() + lane.received + payload, carried_);
+    advance(payload);
+  } else {
+    carried_ += size;
+  }
+  if (!end_ && carried_ == FrameHeader::size) {
+    carried_ = 0;
+    if (begin_frame(carry_.data()) && (frame_.kind != FrameKind::data || begin_data())) {
+      remaining_ = frame_.length;
+      if (!remaining_) finish_frame();
+    }
+  }
+  after_receive();
+}
+
+void Link::consume(const std::byte* at, std::size_t size) {
+  while (size && !end_) {
+    if (remaining_) {
+      const std::size_t part = std::min<std::uint64_t>(size, remaining_);
+      if (frame_.kind == FrameKind::data) {
+        const LaneIn& lane = in(frame_.lane);
+        std::memcpy(lane.memory.data() + lane.received, at, part);
+      } else {
+        text_.append(reinterpret_cast<const char*>(at), part);
+      }
+      at += part;
+      size -= part;
+      advance(part);
+      continue;
+    }
+    const std::byte* header = at;
+    if (carried_ || size < FrameHeader::size) {
+      const std::size_t part = std::min(size, FrameHeader::size - carried_);
+      std::memcpy(carry_.data() + carried_, at, part);
+      carried_ += part;
+      at += part;
+      size -= part;
+      if (carried_ < FrameHeader::size) return;
+      carried_ = 0;
+      header = carry_.data();
+    } else {
+      at += FrameHeader::size;
+      size -= FrameHeader::size;
+    }
+    if (!begin_frame(header)) return;
+    if (frame_.kind == FrameKind::data) {
+      if (frame_.length == frame_.total && frame_.length <= size &&
+          in(frame_.lane).grant.message != frame_.message) {
+        if (!deliver_at_once(at)) return;
+        at += frame_.length;
+        size -= frame_.length;
+        continue;
+      }
+      if (!begin_data()) return;
+    }
+    remaining_ = frame_.length;
+    if (!remaining_) finish_frame();
+  }
+}
+
+bool Link::begin_frame(const std::byte* header) {
+  const std::span<const std::byte, FrameHeader::size> bytes(header, FrameHeader::size);
+  const FrameFault fault = decode(bytes, limits_, frame_);
+  if (fault != FrameFault::none) {
+    fail(frame_error(fault, bytes));
+    return false;
+  }
+  if (frame_.sequence ? frame_.sequence != delivered_ + 1 : frame_.kind >= FrameKind::hello) {
+    corrupt("frame " + std::to_string(frame_.sequence) + " (" + std::string(name(frame_.kind)) +
+            ") came after frame " + std::to_string(delivered_));
+    return false;
+  }
+  if (frame_.acknowledgement > sequence_) {
+    corrupt("it acknowledged frame " + std::to_string(frame_.acknowledgement) + " of " +
+            std::to_string(sequence_));
+    return false;
+  }
+  acknowledged(frame_.acknowledgement);
+  text_.clear();
+  return true;
+}
+
+// The common case: all of a small message lies in the chunk.
+bool Link::deliver_at_once(const std::byte* payload) {
+  LaneIn& lane = in(frame_.lane);
+  if (lane.active() || frame_.message <= lane.last_message) {
+    corrupt("message " + std::to_string(frame_.message) + " is out of order");
+    return false;
+  }
+  auto head = wire::decode_head(
+      std::span<const std::byte, wire::envelope_size>(payload, wire::envelope_size), frame_.total);
+  if (!head) {
+    fail(head.error());
+    return false;
+  }
+  const std::uint64_t cost = credit_cost(frame_.total);
+  const bool prepaid = frame_.flags & frame_flag::prepaid;
+  if (!(prepaid ? account_->begin_reply(frame_.total) : account_->charge(frame_.lane, cost))) {
+    corrupt("it sent more than it had credit for");
+    return false;
+  }
+  const auto charge =
+      prepaid ? ReceiveAccount::Charge::reply : ReceiveAccount::charge_of(frame_.lane);
+  const std::size_t size = frame_.total - wire::envelope_size;
+  Buffer rest = account_->allocate(charge, cost, size);
+  if (size) std::memcpy(rest.data(), payload + wire::envelope_size, size);
+  auto message = wire::decode_parts(*head, std::move(rest));
+  if (!message) {
+    fail(message.error());
+    return false;
+  }
+  lane.last_message = frame_.message;
+  delivered_ = frame_.sequence;
+  unacked_bytes_ += FrameHeader::size + frame_.length;
+  deliver(frame_.lane, std::move(*message), frame_.total, frame_.flags);
+  return !end_;
+}
+
+// A fragment, or a message that is not here as a whole yet: it gets its memory now.
+bool Link::begin_data() {
+  LaneIn& lane = in(frame_.lane);
+  if (frame_.offset) {
+    if (lane.active() && lane.message == frame_.message && lane.total == frame_.total &&
+        lane.received == frame_.offset && lane.flags == frame_.flags)
+      return true;
+    corrupt("a fragment of message " + std::to_string(frame_.message) + " does not fit");
+    return false;
+  }
+  if (lane.active() || frame_.message <= lane.last_message) {
+    corrupt("message " + std::to_string(frame_.message) + " is out of order");
+    return false;
+  }
+  const std::uint64_t cost = credit_cost(frame_.total);
+  auto charge = ReceiveAccount::charge_of(frame_.lane);
+  bool paid;
+  if (frame_.flags & frame_flag::prepaid) {
+    charge = ReceiveAccount::Charge::reply;
+    paid = account_->begin_reply(frame_.total);
+  } else if (lane.grant.granted && lane.grant.message == frame_.message) {
+    charge = ReceiveAccount::Charge::granted;
+    paid = lane.grant.total == frame_.total;
+    if (paid) {
+      lane.grant.granted = false;
+      lane.grant.message = 0;
+    }
+  } else {
+    paid = account_->charge(frame_.lane, cost);
+  }
+  if (!paid) {
+    corrupt("it sent more than it had credit for");
+    return false;
+  }
+  lane.message = frame_.message;
+  lane.total = frame_.total;
+  lane.received = 0;
+  lane.flags = frame_.flags;
+  lane.memory = account_->allocate(charge, cost, frame_.total);
+  return true;
+}
+
+void Link::advance(std::size_t size) {
+  remaining_ -= size;
+  if (frame_.kind == FrameKind::data) in(frame_.lane).received += size;
+  if (!remaining_) finish_frame();
+}
+
+void Link::finish_frame() {
+  if (frame_.sequence) {
+    delivered_ = frame_.sequence;
+    unacked_bytes_ += FrameHeader::size + frame_.length;
+  }
+  if (frame_.kind != FrameKind::data) return obey();
+  LaneIn& lane = in(frame_.lane);
+  if (lane.received == lane.total) finish_message(lane);
+}
+
+void Link::finish_message(LaneIn& lane) {
+  lane.last_message = lane.message;
+  const std::uint64_t total = std::exchange(lane.total, 0);
+  auto message = wire::decode(std::exchange(lane.memory, Buffer()));
+  if (!message) return fail(message.error());
+  deliver(frame_.lane, std::move(*message), total, lane.flags);
+}
+
+// The room that an ask has kept for this answer is taken by it, or free again.
+bool Link::settle_answer(const Envelope& envelope, std::uint64_t total, std::uint8_t flags) {
+  const bool prepaid = flags & frame_flag::prepaid;
+  if (!is_answer(envelope.kind) || envelope.reply_room == 0) return !prepaid;
+  return prepaid ? account_->finish_reply(envelope.reply_room, total)
+                 : account_->release_reply(envelope.reply_room);
+}
+
+void Link::deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags) {
+  if (!settle_answer(message.envelope, total, flags))
+    return corrupt("it answered more than it was asked");
+  ++in(lane).received_count;
+  owner_.handler().on_message(session_, lane, std::move(message));
+}
+
+void Link::obey() {
+  LaneOut& lane = out(frame_.lane);
+  switch (frame_.kind) {
+    case FrameKind::announce: return obey_announce();
+    case FrameKind::grant:
+      if (lane.announced != frame_.message) return;  // it was withdrawn meanwhile
+      lane.granted = true;
+      return pump(frame_.lane);
+    case FrameKind::refuse:
+      if (lane.announced != frame_.message) return;
+      lane.announced = 0;
+      if (!lane.waiting.empty() && lane.waiting.front().announced_ == frame_.message) {
+        Session::SendAwaiter& first = lane.waiting.front();
+        first.announced_ = 0;
+        first.failure_ = std::make_unique<Error>(
+            Errc::too_large, "send a message of " + std::to_string(first.total_) + " bytes",
+            "the peer refused it: " + text_, "raise the receiver's budget or split the message");
+        first.wake();
+      }
+      return pump(frame_.lane);
+    case FrameKind::withdraw: {
+      Grant& grant = in(frame_.lane).grant;
+      if (grant.message != frame_.message) return;
+      grant.unlink();
+      grant.message = 0;
+      if (std::exchange(grant.granted, false)) budget_->give_back(grant.bytes);
+      return;
+    }
+    case FrameKind::credit:
+      if (frame_.flags & frame_flag::window) lane.window += frame_.total;
+      lane.credit += frame_.total;
+      if (lane.credit > lane.window) return corrupt("it returned more credit than it had lent");
+      return pump(frame_.lane);
+    case FrameKind::heartbeat: echo_ = frame_.message; return later(flush_later_);
+    case FrameKind::heartbeat_reply: {
+      const auto span =
+          shard_.now().time_since_epoch().count() - static_cast<std::int64_t>(frame_.message);
+      if (span >= 0) round_trip_ = Duration(span);
+      return;
+    }
+    case FrameKind::close:
+      peer_closed_ = true;
+      owes_ack_ = true;
+      later(flush_later_);
+      return begin_close(Error(Errc::closed, "use the session with " + transport_->peer(),
+                               "the peer closed it" + (text_.empty() ? "" : ": " + text_)));
+    default: return;
+  }
+}
+
+void Link::obey_announce() {
+  Grant& grant = in(frame_.lane).grant;
+  if (grant.message) return corrupt("it announced a message before the last one went");
+  const std::uint64_t cost = credit_cost(frame_.total);
+  if (cost > budget_->largest_grant())
+    return control(
+        FrameKind::refuse, frame_.lane, frame_.message, 0, 0,
+        "it can take at most " + std::to_string(budget_->largest_grant()) + " bytes at once");
+  grant.message = frame_.message;
+  grant.total = frame_.total;
+  grant.bytes = cost;
+  budget_->wait(grant);
+}
+
+void Link::Grant::on_granted() noexcept {
+  granted = true;
+  link->control(FrameKind::grant, lane, message, 0);
+}
+
+void Link::after_receive() {
+  if (end_) return;
+  if (const std::uint64_t frames = delivered_ - ack_sent_) {
+    if (frames >= ack_frames || unacked_bytes_ >= ack_bytes) {
+      owes_ack_ = true;
+      later(flush_later_);
+    } else if (!ack_timer_.running()) {
+      shard_.start_timer(ack_timer_, after(ack_delay));
+    }
+  }
+  check_closed();
+}
+
+// ---- Life
+// ----------------------------------------------------------------------------------------
+
+void Link::on_credit_owed() noexcept {
+  owes_credit_ = true;
+  later(flush_later_);
+}
+
+void Link::on_reply_room() noexcept {
+  for (const LaneOut& lane : out_)
+    if (!lane.waiting.empty()) return later(pump_later_);
+}
+
+void Link::acknowledge_now() {
+  if (delivered_ == ack_sent_) return;
+  owes_ack_ = true;
+  flush();
+}
+
+// Ticks are counted, not time: what this process slept through itself is no silence of the peer's.
+void Link::heartbeat() {
+  if (++silent_ticks_ >= timing().missed_heartbeats_until_down)
+    return fail(Error(Errc::peer_lost, "hear from " + transport_->peer(),
+                      "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",
+                      "its process or host stopped, or the network drops packets"));
+  shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
+  owes_heartbeat_ = true;
+  flush();
+}
+
+void Link::begin_close(Error reason) noexcept {
+  if (closing_ || end_) return;
+  closing_ = true;
+  refusal_ = std::move(reason);
+  fail_waiting(*refusal_);
+  later(flush_later_);
+}
+
+void Link::check_closed() noexcept {
+  if (!close_sent_ || !peer_closed_ || sending_ || acknowledged_ != sequence_ ||
+      ack_sent_ != delivered_)
+    return;
+  fail(*refusal_);
+}
+
+void Link::on_ended(Error reason) noexcept {
+  if (peer_closed_ && reason.is(Errc::closed)) return fail(*refusal_);
+  const bool in_order = reason.is(Errc::closed);
+  fail(Error(Errc::peer_lost, "use the link to " + transport_->peer(),
+             in_order ? "the peer's process ended, or closed the connection without a word"
+                      : reason.what(),
+             acknowledged_ == sequence_ ? "nothing was left unacknowledged"
+                                        : "frame " + std::to_string(acknowledged_ + 1) +
+                                              " is the first that it has not acknowledged"));
+}
+
+void Link::corrupt(std::string found) {
+  fail(Error(Errc::corrupt, "receive from " + transport_->peer(), std::move(found),
+             "the connection was closed; run the same release on both ends"));
+}
+
+void Link::fail(Error reason) noexcept {
+  if (end_) return;
+  if (!refusal_) refusal_ = reason;
+  end_ = std::move(reason);
+  transport_->stop();
+  heartbeat_timer_.stop();
+  ack_timer_.stop();
+  retry_timer_.stop();
+  fail_waiting(*refusal_);
+  later(report_later_);
+}
+
+void Link::fail_waiting(const Error& reason) noexcept {
+  for (LaneOut& lane : out_) {
+    lane.announced = 0;
+    while (Session::SendAwaiter* awaiter = lane.waiting.pop_front()) {
+      awaiter->announced_ = 0;
+      awaiter->failure_ = std::make_unique<Error>(reason);
+      awaiter->wake();
+    }
+  }
+}
+
+void Link::report() { owner_.on_link_ended(*this, *end_); }
+
+std::uint64_t Link::unacknowledged() const noexcept {
+  std::uint64_t frames = sequence_ - acknowledged_;
+  for (const LaneOut& lane : out_) frames += lane.frames;
+  return frames;
+}
+
+void Link::add_stats(Session::Stats& stats) const {
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    stats.lanes[i].messages_sent += out_[i].sent;
+    stats.lanes[i].messages_received += in_[i].received_count;
+    stats.lanes[i].credit_bytes += out_[i].credit;
+    stats.lanes[i].waiting_senders += out_[i].waiting.size();
+    stats.lanes[i].held_bytes += account_->used(all_lanes[i]);
+  }
+  stats.bytes_sent += bytes_sent_;
+  stats.bytes_received += bytes_received_;
+  stats.sends += batches_;
+  stats.queued_bytes += queued_bytes_;
+  stats.unacknowledged_bytes += retained_bytes_;
+  stats.sent_frames += sequence_;
+  stats.acknowledged_frames += acknowledged_;
+  stats.round_trip = round_trip_;
+  stats.transport = transport_->name();
+}
+
+}  // namespace hyperframes::net::detail

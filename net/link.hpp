@@ -1,0 +1,266 @@
+// One connection between two shards, and the frames on it: sequence, acknowledgements, lanes,
+// credit and heartbeats. Session is what programs use; this is what it stands on.
+//
+//   Link link(owner, session, std::move(transport), settings);
+//   link.start(welcome_frame);
+//   if (link.try_send(message, total, lane) == Link::Room::none) link.wait(awaiter);
+//
+// Small messages are encoded straight into a staging block, and everything that gathers there in a
+// turn leaves as one batch. A batch is kept until the peer has acknowledged all of it, so that
+// a broken link can be taken up again. Large messages go out in fragments that refer to the
+// sender's own memory. All on one shard.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <hyperframes/net/flow_control.hpp>
+#include <hyperframes/net/frame.hpp>
+#include <hyperframes/net/message.hpp>
+#include <hyperframes/net/session.hpp>
+#include <hyperframes/net/transport.hpp>
+#include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hyperframes::net::detail {
+
+struct LinkSettings {
+  std::uint32_t index = 0;
+  std::uint64_t largest_message = 0;  ///< That the peer takes.
+  std::uint64_t fragment_bytes = 0;   ///< The smaller of both ends' limits.
+  std::uint32_t reply_room = 4096;    ///< What an ask reserves unless it says otherwise.
+  std::size_t unsent_backlog_bytes = 0;
+};
+
+/// What a link reports to. Calls come from the link's own work, never from inside a send.
+class LinkOwner {
+ public:
+  virtual MessageHandler& handler() noexcept = 0;
+  /// The link is over; it may be destroyed in this call. Errc::closed: both sides had drained.
+  virtual void on_link_ended(Link& link, const Error& reason) noexcept = 0;
+
+ protected:
+  ~LinkOwner() = default;
+};
+
+class Link final : private Transport::Owner, private ReceiveAccount::Owner {
+ public:
+  /// What became of an attempt to send.
+  enum class Room : std::uint8_t { taken, none };
+
+  /// Throws Errc::exhausted if there is no memory to receive into.
+  Link(LinkOwner& owner, Session& session, std::unique_ptr<Transport> transport,
+       std::shared_ptr<ReceiveBudget> budget, LinkSettings settings);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  /// Begins to move bytes; `first` (may be empty) leaves before everything else.
+  void start(Buffer first);
+
+  Session& session() noexcept { return session_; }
+  std::uint32_t index() const noexcept { return settings_.index; }
+  /// Why nothing can be sent any more, or null.
+  const Error* refusal() const noexcept { return refusal_ ? &*refusal_ : nullptr; }
+  std::uint64_t largest_message() const noexcept { return settings_.largest_message; }
+
+  /// Queues a message of `total` bytes on the wire if there is room now and nobody waits before it.
+  Room try_send(Message& message, std::uint64_t total, Lane lane);
+  void wait(Session::SendAwaiter& awaiter) noexcept;
+  /// An awaiter leaves before its message was queued.
+  void leave(Session::SendAwaiter& awaiter) noexcept;
+
+  /// Takes no new messages; sends what it has, and ends once both sides have acknowledged all.
+  void begin_close(Error reason) noexcept;
+  /// Ends now. Idempotent.
+  void fail(Error reason) noexcept;
+  /// Frames that the peer has not acknowledged, those not sent yet included.
+  std::uint64_t unacknowledged() const noexcept;
+  void add_stats(Session::Stats& stats) const;
+
+ private:
+  /// Whole frames in staging memory, or one large message that is cut as it leaves.
+  struct Outgoing {
+    Buffer owner;
+    std::byte* begin = nullptr;
+    std::size_t size = 0;
+    std::uint32_t frames = 0;
+
+    Segments pieces;
+    std::uint64_t total = 0, offset = 0, message = 0;
+    std::uint8_t flags = 0;
+    std::size_t piece = 0, piece_offset = 0;
+    bool large() const noexcept { return total != 0; }
+  };
+  struct LaneOut {
+    std::deque<Outgoing> queue;
+    hyperframes::detail::List<Session::SendAwaiter> waiting;
+    std::uint64_t credit = 0, window = 0;
+    std::uint64_t last_message = 0;
+    std::uint64_t announced = 0;  ///< The message that waits for its grant.
+    bool granted = false;         ///< It may go now.
+    std::uint64_t frames = 0;     ///< Queued.
+    std::uint64_t sent = 0;
+  };
+  struct Grant final : ReceiveBudget::Waiting {
+    void on_granted() noexcept override;
+    Link* link = nullptr;
+    Lane lane = Lane::control;
+    std::uint64_t message = 0;  ///< 0: none is announced.
+    std::uint64_t total = 0;
+    bool granted = false;
+  };
+  struct LaneIn {
+    std::uint64_t last_message = 0;
+    std::uint64_t message = 0, total = 0, received = 0;  ///< Of the message in progress.
+    std::uint8_t flags = 0;
+    Buffer memory;
+    Grant grant;
+    std::uint64_t received_count = 0;
+    bool active() const noexcept { return total != 0; }
+  };
+  struct Retained {
+    std::uint64_t last_sequence;
+    Segments batch;
+  };
+  struct Control {
+    FrameHeader header;
+    std::string text;
+  };
+  template <void (Link::*function)()>
+  struct Tick : Timer {
+    explicit Tick(Link& link) noexcept : Timer(&Tick::run), link(link) {}
+    static void run(Timer& timer) noexcept { (static_cast<Tick&>(timer).link.*function)(); }
+    Link& link;
+  };
+  template <void (Link::*function)()>
+  struct Later : hyperframes::detail::Work {
+    explicit Later(Link& link) noexcept : Work(&Later::go), link(link) {}
+    static void go(Work* work) noexcept {
+      auto& self = static_cast<Later&>(*work);
+      self.queued = false;
+      (self.link.*function)();
+    }
+    Link& link;
+    bool queued = false;
+  };
+
+  LaneOut& out(Lane lane) noexcept { return out_[static_cast<std::size_t>(lane)]; }
+  LaneIn& in(Lane lane) noexcept { return in_[static_cast<std::size_t>(lane)]; }
+  template <class Work>
+  void later(Work& work) noexcept;
+
+  // Sending: into the queues.
+  bool is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept;
+  bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane, bool granted) noexcept;
+  void queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number, bool prepaid);
+  void queue_small(const Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+                   std::uint8_t flags);
+  void queue_large(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+                   std::uint8_t flags);
+  void pump(Lane lane) noexcept;
+  void pump_all() noexcept;
+  void retry();
+  void control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64_t total,
+               std::uint8_t flags = 0, std::string text = {});
+
+  // Sending: out of the queues.
+  std::byte* stage(std::size_t size);
+  bool staging_has(std::size_t size) noexcept;
+  void flush();
+  void compose(Segments& batch);
+  void compose_controls(Segments& batch);
+  void compose_lane(LaneOut& lane, Lane name, Segments& batch);
+  void emit_frame(const FrameHeader& header, std::string_view text, Segments& batch);
+  void emit_run(Outgoing& run, Segments& batch);
+  bool emit_fragment(Outgoing& message, Lane lane, Segments& batch);
+  bool queues_empty() const noexcept;
+  void on_sent(Segments batch) noexcept override;
+  void acknowledged(std::uint64_t sequence) noexcept;
+  void recycle(Segments& batch) noexcept;
+
+  // Receiving.
+  Buffer receive_target() noexcept override;
+  void on_chunk(Buffer chunk) noexcept override;
+  void on_filled(std::size_t size) noexcept override;
+  void on_ended(Error reason) noexcept override;
+  void consume(const std::byte* at, std::size_t size);
+  bool begin_frame(const std::byte* header);
+  bool begin_data();
+  bool deliver_at_once(const std::byte* payload);
+  void advance(std::size_t size);
+  void finish_frame();
+  void finish_message(LaneIn& lane);
+  void obey();
+  void obey_announce();
+  void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
+  bool settle_answer(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
+  void after_receive();
+  bool in_bulk() const noexcept;
+  void corrupt(std::string found);
+
+  void on_credit_owed() noexcept override;
+  void on_reply_room() noexcept override;
+  void heartbeat();
+  void acknowledge_now();
+  void pump_asks();
+  void check_closed() noexcept;
+  void report();
+  void fail_waiting(const Error& reason) noexcept;
+
+  LinkOwner& owner_;
+  Session& session_;
+  Shard& shard_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<ReceiveBudget> budget_;
+  LinkSettings settings_;
+  FrameLimits limits_;
+  ReceiveAccount::Reference account_;
+
+  // Sending.
+  LaneOut out_[lane_count];
+  std::vector<Control> controls_;
+  Buffer staging_;
+  std::size_t staged_ = 0;
+  std::uint64_t sequence_ = 0;      ///< Of the last sequenced frame that left.
+  std::uint64_t acknowledged_ = 0;  ///< By the peer.
+  std::deque<Retained> retained_;
+  std::uint64_t retained_bytes_ = 0, queued_bytes_ = 0;
+  std::vector<Segments> spare_;
+  std::uint64_t batch_last_ = 0;
+  bool sending_ = false;
+  bool owes_ack_ = false, owes_heartbeat_ = false, owes_credit_ = false;
+  std::optional<std::uint64_t> echo_;
+  unsigned without_bulk_ = 0;
+
+  // Receiving.
+  LaneIn in_[lane_count];
+  Buffer carry_;  ///< A header that arrives in pieces.
+  std::size_t carried_ = 0;
+  FrameHeader frame_;            ///< The one whose payload arrives.
+  std::uint64_t remaining_ = 0;  ///< Of its payload.
+  std::string text_;
+  std::uint64_t delivered_ = 0;  ///< Sequence of the last frame received as a whole.
+  std::uint64_t ack_sent_ = 0;
+  std::uint64_t unacked_bytes_ = 0;
+  int silent_ticks_ = 0;
+
+  std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, batches_ = 0;
+  Duration round_trip_{0};
+  bool started_ = false, closing_ = false, close_sent_ = false, peer_closed_ = false;
+  std::optional<Error> refusal_;  ///< Set once nothing may be sent any more.
+  std::optional<Error> end_;      ///< Set once it is over.
+
+  Tick<&Link::heartbeat> heartbeat_timer_{*this};
+  Tick<&Link::acknowledge_now> ack_timer_{*this};
+  Tick<&Link::retry> retry_timer_{*this};
+  Later<&Link::flush> flush_later_{*this};
+  Later<&Link::report> report_later_{*this};
+  Later<&Link::pump_asks> pump_later_{*this};
+};
+
+}  // namespace hyperframes::net::detail

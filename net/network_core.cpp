@@ -1,0 +1,670 @@
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/tcp/tcp.hpp>
+#include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+
+namespace hyperframes::net::detail {
+namespace {
+
+void system_random(std::span<std::byte> into) {
+  if (::RAND_bytes(reinterpret_cast<unsigned char*>(into.data()), static_cast<int>(into.size())) !=
+      1)
+    throw Error(Errc::internal, "get random bytes", "libcrypto refused");
+}
+
+std::string system_boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  return text.substr(0, 64);
+}
+
+Network::Options completed(Network::Options options) {
+  const auto check = [](bool fine, const char* what, const char* range) {
+    if (!fine)
+      throw Error(Errc::invalid_argument, std::string("use network option ") + what,
+                  std::string("it must be ") + range);
+  };
+  check(options.fragment_bytes >= 4096 && options.fragment_bytes <= FrameLimits().payload_bytes,
+        "fragment_bytes", "from 4 KiB to 16 MiB");
+  check(options.receive_budget_bytes >= 1u << 20, "receive_budget_bytes", "1 MiB or more");
+  check(options.max_handshakes >= 1, "max_handshakes", "1 or more");
+  check(options.boot_id.size() <= 64, "boot_id", "64 characters or less");
+  if (!options.random) options.random = &system_random;
+  while (options.node_id == 0) {
+    std::byte bytes[sizeof options.node_id];
+    options.random(bytes);
+    std::memcpy(&options.node_id, bytes, sizeof bytes);
+  }
+  if (options.incarnation == 0)
+    options.incarnation =
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                       std::chrono::system_clock::now().time_since_epoch())
+                                       .count());
+  if (options.boot_id.empty()) options.boot_id = system_boot_id();
+  return options;
+}
+
+void require_tcp(const Endpoint& endpoint, const char* tried) {
+  if (endpoint.scheme == Scheme::tcp || endpoint.scheme == Scheme::automatic) return;
+  throw Error(Errc::unsupported, tried + endpoint.to_string(),
+              "this build has no transport '" + std::string(name(endpoint.scheme)) + "'",
+              "use tcp:// or auto://");
+}
+
+std::string node_name(std::uint64_t node) { return "node " + std::to_string(node); }
+
+Error stale(std::uint64_t node, std::uint64_t newer) {
+  return Error(Errc::peer_lost, "use the session with " + node_name(node),
+               "it started anew, as incarnation " + std::to_string(newer));
+}
+
+/// Reads one frame of the handshake. A peer that says nothing costs a header's memory meanwhile.
+Task<std::pair<FrameHeader, Buffer>> read_frame(Transport* transport, Time deadline) {
+  Buffer bytes = Buffer::heap(FrameHeader::size);
+  co_await transport->receive_exactly(bytes, deadline);
+  const std::span<const std::byte, FrameHeader::size> span(bytes.data(), FrameHeader::size);
+  FrameHeader header;
+  const FrameFault fault = decode(span, FrameLimits(), header);
+  if (fault != FrameFault::none) throw frame_error(fault, span);
+  if (header.kind < FrameKind::hello)
+    throw Error(Errc::corrupt, "shake hands with " + transport->peer(),
+                "it sent a frame of kind '" + std::string(name(header.kind)) + "' too early");
+  Buffer payload = Buffer::heap(header.length);
+  co_await transport->receive_exactly(payload, deadline);
+  co_return std::pair(header, std::move(payload));
+}
+
+/// The payload of a frame that must be of `kind`, decoded; a Reject becomes its error.
+template <class T>
+T expect(const std::pair<FrameHeader, Buffer>& frame, FrameKind kind,
+         Result<T> (*decode)(std::span<const std::byte>), const Transport& transport) {
+  const auto& [header, payload] = frame;
+  if (header.kind == kind) return decode(payload.bytes()).value();
+  if (header.kind == FrameKind::reject)
+    throw rejection_error(decode_reject(payload.bytes()).value(), transport.peer());
+  throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
+              "it sent '" + std::string(name(header.kind)) + "' instead of '" +
+                  std::string(name(kind)) + "'");
+}
+
+/// Tells a peer why its link does not begin, if it still listens.
+Task<void> send_reject(std::unique_ptr<Transport> transport, Reject reject) {
+  try {
+    co_await transport->send_all(encode(reject), after(timing().handshake_deadline()));
+  } catch (const Error&) {
+    co_return;
+  }
+}
+
+std::span<const std::byte> payload_of(const Buffer& frame) {
+  return std::span<const std::byte>(frame.bytes()).subspan(FrameHeader::size);
+}
+
+}  // namespace
+
+/// A peer that has not shown who it is. The oldest one gives way when there are too many.
+struct NetworkCore::Pending : hyperframes::detail::ListNode {
+  explicit Pending(CancelSource* parent) noexcept : cancel(parent) {}
+  CancelSource cancel;
+};
+
+NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler)
+    : runtime_(runtime),
+      options_(completed(std::move(options))),
+      handler_(handler),
+      tcp_(make_tcp_provider()) {
+  for (unsigned i = 0; i < runtime_.shard_count(); ++i)
+    shards_.push_back(std::make_unique<NetworkShard>(*this, runtime_.shard(i)));
+}
+
+void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function) {
+  struct Posted : hyperframes::detail::Work {
+    Posted(std::shared_ptr<NetworkCore> core, std::function<void(NetworkCore&)> function)
+        : Work(&Posted::arrive), core(std::move(core)), function(std::move(function)) {}
+    static void arrive(Work* work) noexcept {
+      std::unique_ptr<Posted> self(static_cast<Posted*>(work));
+      self->function(*self->core);
+    }
+    std::shared_ptr<NetworkCore> core;
+    std::function<void(NetworkCore&)> function;
+  };
+  target.post(new Posted(shared_from_this(), std::move(function)), Group::user);
+}
+
+NodeDescription NetworkCore::describe() const {
+  NodeDescription node;
+  node.node_id = options_.node_id;
+  node.incarnation = options_.incarnation;
+  node.boot_id = options_.boot_id;
+  node.shard_count = runtime_.shard_count();
+  node.max_message_bytes =
+      ReceiveBudget(options_.receive_budget_bytes).largest_grant() - 2 * FrameHeader::size;
+  node.max_fragment_bytes = static_cast<std::uint32_t>(options_.fragment_bytes);
+  node.authentication = options_.key ? Authentication::shared_key : Authentication::none;
+  return node;
+}
+
+Nonce NetworkCore::make_nonce() {
+  Nonce nonce;
+  options_.random(nonce);
+  return nonce;
+}
+
+NetworkCore::Entry NetworkCore::make_entry(const NodeDescription& node, std::uint64_t peer_number,
+                                           bool initiated, const Transport& transport) {
+  Entry entry;
+  entry.number = ++next_number_;
+  entry.peer_number = peer_number;
+  entry.incarnation = node.incarnation;
+  entry.initiated = initiated;
+  entry.link_count = std::max(runtime_.shard_count(), node.shard_count);
+  entry.peer = {node.node_id, node.incarnation, node.shard_count, node.boot_id, transport.peer()};
+  entry.settings.largest_message = node.max_message_bytes;
+  entry.settings.fragment_bytes =
+      std::min<std::uint64_t>(options_.fragment_bytes, node.max_fragment_bytes);
+  entry.settings.reply_room = options_.reply_room_bytes;
+  entry.settings.unsent_backlog_bytes = options_.unsent_backlog_bytes;
+  return entry;
+}
+
+std::shared_ptr<Installation> NetworkCore::make_installation(
+    const Entry& entry, std::uint32_t link, std::unique_ptr<Transport> transport) const {
+  auto installation = std::make_shared<Installation>();
+  installation->session = entry.number;
+  installation->peer = entry.peer;
+  installation->transport = std::move(transport);
+  installation->settings = entry.settings;
+  installation->settings.index = link;
+  return installation;
+}
+
+std::map<std::uint64_t, NetworkCore::Entry>::iterator NetworkCore::find(std::uint64_t number) {
+  return std::ranges::find_if(entries_,
+                              [&](const auto& item) { return item.second.number == number; });
+}
+
+// ---- The life of sessions
+// ------------------------------------------------------------------------
+
+void NetworkCore::end_session(std::uint64_t node, const Error& reason) {
+  const auto found = entries_.find(node);
+  if (found == entries_.end()) return;
+  const std::uint64_t number = found->second.number;
+  entries_.erase(found);
+  for (auto& shard : shards_)
+    post(shard->shard(),
+         [number, reason](NetworkCore& core) { core.here().end_session(number, reason); });
+  changed_.pulse();
+}
+
+void NetworkCore::report_link_ended(std::uint64_t number, Error reason) {
+  post(home(), [number, reason = std::move(reason)](NetworkCore& core) {
+    const auto found = core.find(number);
+    if (found == core.entries_.end()) return;
+    Entry& entry = found->second;
+    // In order, the session goes when the last of its links does.
+    if (reason.is(Errc::closed) && ++entry.ended_in_order < entry.links.size()) return;
+    core.end_session(found->first, reason);
+  });
+}
+
+void NetworkCore::request_close(std::uint64_t number, std::string why) {
+  post(home(), [number, why = std::move(why)](NetworkCore& core) {
+    const auto found = core.find(number);
+    if (found == core.entries_.end() || core.stopping_) return;
+    const Error reason(Errc::closed, "use the session with " + node_name(found->first),
+                       "this node closed it" + (why.empty() ? "" : ": " + why));
+    for (auto& shard : core.shards_)
+      core.post(shard->shard(),
+                [number, reason](NetworkCore& core) { core.here().begin_close(number, reason); });
+    if (!core.scope_) core.scope_ = std::make_unique<Scope>();
+    core.scope_->spawn(core.end_later(number, reason));
+  });
+}
+
+Task<void> NetworkCore::end_later(std::uint64_t number, Error reason) {
+  try {
+    co_await sleep_for(3 * timing().heartbeat());
+  } catch (const Error&) {
+    co_return;  // the network ends, and this session with it
+  }
+  const auto found = find(number);
+  if (found != entries_.end()) end_session(found->first, reason);
+}
+
+Task<std::uint64_t> NetworkCore::close(Duration drain) {
+  auto self = shared_from_this();
+  const Time deadline = after(drain);
+  stopping_ = true;
+  if (scope_) {
+    scope_->cancel(Errc::shutting_down);
+    co_await scope_->join();
+  }
+  const Error reason(Errc::closed, "use a session", "this node closed its network");
+  for (const auto& [node, entry] : entries_)
+    for (auto& shard : shards_)
+      post(shard->shard(), [number = entry.number, reason](NetworkCore& core) {
+        core.here().begin_close(number, reason);
+      });
+  while (!entries_.empty() && Clock::now() < deadline) {
+    try {
+      co_await changed_.wait(deadline);
+    } catch (const Error& error) {
+      if (!error.is(Errc::deadline_exceeded)) throw;
+    }
+  }
+  std::uint64_t left = 0;
+  for (auto& shard : shards_) {
+    auto count = [self] { return self->here().unacknowledged(); };
+    left += co_await call_on(shard->shard(), count);
+  }
+  while (!entries_.empty()) end_session(entries_.begin()->first, reason);
+  // Behind the posts that end the sessions.
+  for (auto& shard : shards_) {
+    auto nothing = [self] {};
+    co_await call_on(shard->shard(), nothing);
+  }
+  co_return left;
+}
+
+void NetworkCore::stop_directory() {
+  stopping_ = true;
+  scope_.reset();
+  entries_.clear();
+}
+
+void NetworkCore::stop_here() {
+  if (Shard::current() == &home()) stop_directory();
+  here().stop();
+}
+
+// ---- Accepting
+// -----------------------------------------------------------------------------------
+
+Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
+  require_tcp(endpoint, "listen on ");
+  if (stopping_)
+    throw Error(Errc::shutting_down, "listen on " + endpoint.to_string(), "the network is closed");
+  const std::vector<Endpoint> addresses = co_await tcp_->resolve(endpoint);
+  for (const Endpoint& address : addresses)
+    if (!tcp_->is_local(address) && !options_.key && !options_.insecure)
+      throw Error(Errc::unauthenticated, "listen on " + address.to_string(),
+                  "other hosts can reach this address, and there is no key by which peers would "
+                  "show who they are",
+                  "give a key file, listen on 127.0.0.1, or say insecure on purpose");
+  std::optional<Endpoint> bound;
+  std::optional<Error> failure;
+  for (Endpoint address : addresses) {
+    if (bound) address.port = bound->port;
+    try {
+      std::shared_ptr<TransportListener> listener = tcp_->listen(address);
+      if (!bound) bound = listener->endpoint();
+      if (!scope_) scope_ = std::make_unique<Scope>();
+      scope_->spawn(accept_from(std::move(listener)));
+    } catch (const Error& error) {
+      // A name may stand for an address that this host does not have, such as ::1 without IPv6.
+      const bool absent = error.code() == std::errc::address_not_available ||
+                          error.code() == std::errc::address_family_not_supported;
+      if (!absent) throw;
+      failure = error;
+    }
+  }
+  if (!bound) throw *failure;
+  co_return *bound;
+}
+
+Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener) {
+  while (!stopping_) {
+    std::unique_ptr<Transport> transport;
+    bool failed = false;
+    try {
+      transport = co_await listener->accept();
+    } catch (const Error& error) {
+      if (stopping_ || error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
+      log::warning(error.what());
+      failed = true;
+    }
+    if (failed) {
+      // Such as out of descriptors: others may end meanwhile.
+      try {
+        co_await sleep_for(100ms);
+      } catch (const Error&) {
+        co_return;
+      }
+      continue;
+    }
+    scope_->spawn(serve(std::move(transport)));
+  }
+}
+
+Task<void> NetworkCore::serve(std::unique_ptr<Transport> transport) {
+  hyperframes::detail::PromiseBase& promise = co_await CurrentPromise{};
+  Pending pending(promise.cancel);
+  handshakes_.push_back(pending);
+  if (++handshake_count_ > options_.max_handshakes)
+    handshakes_.front().cancel.cancel(Errc::exhausted);
+  try {
+    co_await with_cancellation(
+        pending.cancel, shake_hands(std::move(transport), after(timing().handshake_deadline())));
+  } catch (const Error& error) {
+    note_refusal(error);
+  }
+  --handshake_count_;
+}
+
+// Anybody can make these lines: one a second is enough.
+void NetworkCore::note_refusal(const Error& error) {
+  const bool usual = error.is(Errc::closed) || error.is(Errc::deadline_exceeded) ||
+                     error.is(Errc::exhausted) || error.is(Errc::shutting_down);
+  if (usual || Clock::now() < next_warning_) return log::debug(error.what());
+  next_warning_ = after(1s);
+  log::warning(std::string("a peer was not let in: ") + error.what());
+}
+
+Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time deadline) {
+  std::optional<Reject> reject;
+  std::optional<Error> failure;
+  Hello hello;
+  try {
+    auto first = co_await read_frame(transport.get(), deadline);
+    hello = expect(first, FrameKind::hello, &decode_hello, *transport);
+    reject = check(hello, describe());
+    if (!reject) {
+      Challenge challenge;
+      challenge.node = describe();
+      challenge.nonce = make_nonce();
+      if (options_.key)
+        challenge.proof = prove_accepting(*options_.key, first.second.bytes(), challenge);
+      co_await transport->send_all(encode(challenge), deadline);
+      auto second = co_await read_frame(transport.get(), deadline);
+      const Proof proof = expect(second, FrameKind::proof, &decode_proof, *transport);
+      if (options_.key &&
+          (!proof.proof ||
+           !same_proof(*proof.proof,
+                       prove_connecting(*options_.key, first.second.bytes(), challenge))))
+        reject =
+            Reject{Check::authentication, "your proof is wrong: give both nodes the same key file"};
+    }
+  } catch (const Error& error) {
+    if (!error.is(Errc::corrupt) && !error.is(Errc::version_mismatch)) throw;
+    failure = error;
+    reject =
+        Reject{error.is(Errc::corrupt) ? Check::malformed : Check::protocol_version, error.found()};
+  }
+  if (!reject) reject = admit(hello, *transport);
+  if (reject) {
+    co_await transport->send_all(encode(*reject), deadline);
+    if (failure) throw *failure;
+    throw Error(Errc::rejected,
+                "let in " + node_name(hello.node.node_id) + " at " + transport->peer(),
+                "the check '" + std::string(name(reject->check)) + "' failed: " + reject->text);
+  }
+  const Entry& entry = entries_.at(hello.node.node_id);
+  auto installation = make_installation(entry, hello.link_index, std::move(transport));
+  installation->first = encode(Welcome{hello.session, hello.link_index});
+  post(shard_of(hello.link_index), [installation](NetworkCore& core) {
+    auto installed = core.here().install(*installation);
+    if (installed) return;
+    const Reject reject{Check::limits, installed.error().found()};
+    Shard::current()->spawn(send_reject(std::move(installation->transport), reject));
+    core.report_link_ended(installation->session, installed.error());
+  });
+}
+
+// The directory's word on a peer that has shown who it is.
+std::optional<Reject> NetworkCore::admit(const Hello& hello, const Transport& transport) {
+  if (stopping_) return Reject{Check::shutting_down, "this node is closing its network"};
+  if (hello.link_index == 0) return admit_first_link(hello, transport);
+  const auto found = entries_.find(hello.node.node_id);
+  const bool fits = found != entries_.end() && !found->second.initiated &&
+                    found->second.incarnation == hello.node.incarnation &&
+                    found->second.peer_number == hello.session &&
+                    hello.link_index < found->second.link_count &&
+                    !found->second.links.contains(hello.link_index);
+  if (!fits)
+    return Reject{Check::link,
+                  "there is no session that lacks link " + std::to_string(hello.link_index)};
+  found->second.links.insert(hello.link_index);
+  return std::nullopt;
+}
+
+std::optional<Reject> NetworkCore::admit_first_link(const Hello& hello,
+                                                    const Transport& transport) {
+  const std::uint64_t node = hello.node.node_id;
+  if (const auto found = entries_.find(node); found != entries_.end()) {
+    const Entry& entry = found->second;
+    if (hello.node.incarnation < entry.incarnation)
+      return Reject{Check::incarnation, "incarnation " + std::to_string(entry.incarnation) +
+                                            " of " + node_name(node) + " is newer than your " +
+                                            std::to_string(hello.node.incarnation)};
+    if (hello.node.incarnation == entry.incarnation) {
+      // It would not ask for a new one if it still had ours; one that it began is the older one.
+      if (entry.initiated || hello.session <= entry.peer_number)
+        return Reject{Check::already_connected, "there is a session already"};
+      end_session(node, Error(Errc::peer_lost, "use the session with " + node_name(node),
+                              "it began another one"));
+    } else {
+      end_session(node, stale(node, hello.node.incarnation));
+    }
+  } else if (connecting_.contains(node) && options_.node_id < node) {
+    // Both connect at the same time: the lower id's connection is the one.
+    return Reject{Check::already_connected, "this node's own connection to you is under way"};
+  }
+  Entry entry = make_entry(hello.node, hello.session, false, transport);
+  entry.links.insert(0);
+  entry.ready = true;
+  entries_.emplace(node, std::move(entry));
+  changed_.pulse();
+  return std::nullopt;
+}
+
+// ---- Connecting
+// ----------------------------------------------------------------------------------
+
+Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link) {
+  Hello hello;
+  hello.node = describe();
+  hello.session = session;
+  hello.link_index = link;
+  hello.nonce = make_nonce();
+  return hello;
+}
+
+Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
+  auto self = shared_from_this();
+  require_tcp(endpoint, "connect to ");
+  while (true) {
+    if (stopping_)
+      throw Error(Errc::shutting_down, "connect to " + endpoint.to_string(),
+                  "the network is closed");
+    const Attempt made = co_await attempt(endpoint, deadline);
+    if (made.done) co_return made.node;
+    // Another connection with that node is in the making: see what becomes of it.
+    const Time look_again = std::min(deadline, after(20ms));
+    try {
+      co_await changed_.wait(look_again);
+    } catch (const Error& error) {
+      if (!error.is(Errc::deadline_exceeded) || Clock::now() >= deadline) throw;
+    }
+  }
+}
+
+Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline) {
+  const std::string tried = "connect to " + endpoint.to_string();
+  const std::vector<Endpoint> addresses = co_await tcp_->resolve(endpoint);
+  std::string failures;
+  std::optional<Error> refusal;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    // What is left is shared out, so that an address that swallows packets does not eat it all.
+    const Time now = Clock::now();
+    const auto share = (deadline == no_deadline ? timing().default_deadline() : deadline - now) /
+                       static_cast<std::int64_t>(addresses.size() - i);
+    const Time until = std::min(deadline, after(share));
+    std::optional<Greeting> greeting;
+    try {
+      auto transport = co_await tcp_->connect(addresses[i], until);
+      greeting = co_await greet(std::move(transport), make_hello(++next_session_, 0), until);
+    } catch (const Error& error) {
+      if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
+      if (error.is(Errc::rejected) || error.is(Errc::unauthenticated) ||
+          error.is(Errc::version_mismatch))
+        refusal = error;
+      failures += (failures.empty() ? "" : "; ") + addresses[i].to_string() + ": " +
+                  (error.found().empty() ? error.code().message() : error.found());
+    }
+    if (!greeting) continue;
+    if (const auto known = look_up(greeting->challenge.node)) co_return *known;
+    const std::uint64_t node = greeting->challenge.node.node_id;
+    const bool opened = co_await open_session(addresses[i], std::move(*greeting), deadline);
+    co_return Attempt{node, opened};
+  }
+  if (refusal) throw *refusal;
+  throw Error(Errc::unreachable, tried, "no address answered: " + failures,
+              "check that the peer runs and listens there, and that no firewall is between");
+}
+
+Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transport, Hello hello,
+                                               Time deadline) {
+  Greeting greeting;
+  greeting.hello = hello;
+  greeting.hello_frame = encode(hello);
+  co_await transport->send_all(greeting.hello_frame, deadline);
+  auto answer = co_await read_frame(transport.get(), deadline);
+  greeting.challenge = expect(answer, FrameKind::challenge, &decode_challenge, *transport);
+  const NodeDescription& node = greeting.challenge.node;
+  if (greeting.challenge.protocol < protocol_min || greeting.challenge.protocol > protocol_max)
+    throw Error(Errc::version_mismatch, "connect to " + transport->peer(),
+                "it chose protocol " + std::to_string(greeting.challenge.protocol) +
+                    ", this node speaks " + std::to_string(protocol_min) + " to " +
+                    std::to_string(protocol_max));
+  if (node.node_id == options_.node_id && node.incarnation == options_.incarnation)
+    throw Error(Errc::rejected, "connect to " + transport->peer(), "it is this node itself",
+                "give the address of another node");
+  if (options_.key) {
+    const auto& proof = greeting.challenge.proof;
+    const bool right =
+        proof && same_proof(*proof, prove_accepting(*options_.key, payload_of(greeting.hello_frame),
+                                                    greeting.challenge));
+    if (!right) {
+      const Reject reject{Check::authentication,
+                          "your proof is wrong: give both nodes the same key file"};
+      co_await transport->send_all(encode(reject), deadline);
+      throw Error(Errc::unauthenticated, "connect to " + transport->peer(),
+                  "its proof is wrong: it does not have this node's key",
+                  "give both nodes the same key file");
+    }
+  }
+  greeting.transport = std::move(transport);
+  co_return greeting;
+}
+
+/// Whether that node needs no new session: there is one, or one is in the making.
+std::optional<NetworkCore::Attempt> NetworkCore::look_up(const NodeDescription& node) {
+  const auto found = entries_.find(node.node_id);
+  if (found != entries_.end()) {
+    const Entry& entry = found->second;
+    if (entry.incarnation == node.incarnation) return Attempt{node.node_id, entry.ready};
+    if (entry.incarnation > node.incarnation)
+      throw Error(Errc::rejected, "connect to " + node_name(node.node_id),
+                  "incarnation " + std::to_string(entry.incarnation) +
+                      " of it is known, and newer than " + std::to_string(node.incarnation));
+    end_session(node.node_id, stale(node.node_id, node.incarnation));
+  }
+  if (connecting_.contains(node.node_id)) return Attempt{node.node_id, false};
+  return std::nullopt;
+}
+
+/// Proves who we are. Null: the peer says that there is a session already.
+Task<std::unique_ptr<Transport>> NetworkCore::enter(Greeting greeting, Time deadline) {
+  Transport& transport = *greeting.transport;
+  Proof proof;
+  if (options_.key)
+    proof.proof =
+        prove_connecting(*options_.key, payload_of(greeting.hello_frame), greeting.challenge);
+  co_await transport.send_all(encode(proof), deadline);
+  auto answer = co_await read_frame(&transport, deadline);
+  if (answer.first.kind == FrameKind::reject) {
+    const Reject reject = decode_reject(answer.second.bytes()).value();
+    if (reject.check == Check::already_connected) co_return nullptr;
+    throw rejection_error(reject, transport.peer());
+  }
+  const Welcome welcome = expect(answer, FrameKind::welcome, &decode_welcome, transport);
+  if (welcome.session != greeting.hello.session || welcome.link_index != greeting.hello.link_index)
+    throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
+                "it welcomes another link than this one");
+  co_return std::move(greeting.transport);
+}
+
+/// False: the peer prefers another connection between us.
+Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Time deadline) {
+  const NodeDescription node = greeting.challenge.node;
+  const std::uint64_t session = greeting.hello.session;
+  connecting_.insert(node.node_id);
+  std::uint64_t number = 0;
+  try {
+    std::unique_ptr<Transport> first = co_await enter(std::move(greeting), deadline);
+    const bool wanted = first && !entries_.contains(node.node_id) && !stopping_;
+    if (wanted) {
+      Entry entry = make_entry(node, session, true, *first);
+      number = entry.number;
+      for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
+      entries_.emplace(node.node_id, std::move(entry));
+      co_await open_links(number, address, node, std::move(first), deadline);
+      entries_.at(node.node_id).ready = true;
+      changed_.pulse();
+    }
+    connecting_.erase(node.node_id);
+    co_return wanted;
+  } catch (const Error& error) {
+    connecting_.erase(node.node_id);
+    if (number && find(number) != entries_.end()) end_session(node.node_id, error);
+    throw;
+  }
+}
+
+Task<void> NetworkCore::open_links(std::uint64_t number, Endpoint address, NodeDescription node,
+                                   std::unique_ptr<Transport> first, Time deadline) {
+  auto self = shared_from_this();
+  const auto entry_now = [this, number, node]() -> Entry& {
+    const auto found = find(number);
+    if (found == entries_.end())
+      throw Error(Errc::peer_lost, "connect to " + node_name(node.node_id),
+                  "the session ended while its links were set up");
+    return found->second;
+  };
+  const std::uint32_t count = entry_now().link_count;
+  const std::uint64_t session = entry_now().peer_number;
+  std::vector<std::unique_ptr<Transport>> transports;
+  transports.push_back(std::move(first));
+  for (std::uint32_t i = 1; i < count; ++i) {
+    auto transport = co_await tcp_->connect(address, deadline);
+    Greeting greeting = co_await greet(std::move(transport), make_hello(session, i), deadline);
+    if (greeting.challenge.node.node_id != node.node_id ||
+        greeting.challenge.node.incarnation != node.incarnation)
+      throw Error(Errc::peer_lost, "connect to " + address.to_string(),
+                  "another node answers there than a moment ago");
+    auto entered = co_await enter(std::move(greeting), deadline);
+    if (!entered)
+      throw Error(Errc::rejected, "connect to " + address.to_string(),
+                  "it did not take link " + std::to_string(i));
+    transports.push_back(std::move(entered));
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto installation = make_installation(entry_now(), i, std::move(transports[i]));
+    auto install = [self, installation] { return self->here().install(*installation); };
+    Result<void> installed = co_await call_on(shard_of(i), install);
+    installed.value();
+  }
+  entry_now();
+}
+
+}  // namespace hyperframes::net::detail

@@ -1,0 +1,181 @@
+// What stands behind Network: the directory of sessions on shard 0, and each shard's part.
+//
+//   auto core = std::make_shared<NetworkCore>(runtime, options, handler);
+//   auto node = co_await core->connect(endpoint, deadline);      // on shard 0
+//   SessionRef session = core->shard(Shard::current()->index()).session(node);
+//
+// The directory decides which session lives, accepts and connects, and hands each link's transport
+// to the shard it belongs to. Shards report ended links to it. All of that travels by posts from
+// and to shard 0, which keep their order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hyperframes/net/flow_control.hpp>
+#include <hyperframes/net/handshake.hpp>
+#include <hyperframes/net/link.hpp>
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/net/transport.hpp>
+#include <hyperframes/runtime/detail/list.hpp>
+#include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/scope.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace hyperframes::net::detail {
+
+class NetworkCore;
+
+/// A link that is to begin on some shard.
+struct Installation {
+  std::uint64_t session = 0;  ///< The directory's number of it.
+  PeerInfo peer;
+  std::unique_ptr<Transport> transport;
+  Buffer first;  ///< Leaves before everything else; may be empty.
+  LinkSettings settings;
+};
+
+/// One shard's part. Lives and dies on it.
+class NetworkShard final : public LinkOwner {
+ public:
+  NetworkShard(NetworkCore& core, Shard& shard);
+
+  Shard& shard() noexcept { return shard_; }
+  /// Errc::exhausted if there is no memory for one more link; then `installation` is untouched.
+  Result<void> install(Installation& installation);
+  void begin_close(std::uint64_t session, const Error& reason);
+  void end_session(std::uint64_t session, const Error& reason);
+  /// Ends what there is, at once.
+  void stop();
+
+  SessionRef session(std::uint64_t node_id) const;
+  std::vector<SessionRef> sessions() const;
+  std::uint64_t unacknowledged() const noexcept;
+
+  // For Session.
+  void close_session(Session& session, std::string why);
+  void add_stats(const Session& session, Session::Stats& stats) const;
+
+ private:
+  MessageHandler& handler() noexcept override;
+  void on_link_ended(Link& link, const Error& reason) noexcept override;
+  Session* find(std::uint64_t session) const noexcept;
+
+  NetworkCore& core_;
+  Shard& shard_;
+  std::shared_ptr<ReceiveBudget> budget_;
+  std::map<std::uint64_t, SessionRef> sessions_;  ///< By node id; those that are up.
+  std::vector<std::unique_ptr<Link>> links_;
+  bool stopped_ = false;
+};
+
+class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
+ public:
+  NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler);
+
+  const Network::Options& options() const noexcept { return options_; }
+  Runtime& runtime() const noexcept { return runtime_; }
+  MessageHandler& handler() const noexcept { return handler_; }
+  NetworkShard& here() noexcept { return *shards_[Shard::current()->index()]; }
+  Shard& home() const noexcept { return runtime_.shard(0); }
+
+  // On shard 0.
+  Task<Endpoint> listen(Endpoint endpoint);
+  Task<std::uint64_t> connect(Endpoint endpoint, Time deadline);
+  Task<std::uint64_t> close(Duration drain);
+  void stop_directory();
+
+  // From any shard.
+  void report_link_ended(std::uint64_t session, Error reason);
+  void request_close(std::uint64_t session, std::string why);
+  /// Ends everything on the current shard.
+  void stop_here();
+
+  /// Runs `function` on `target`, after what this shard posted there before.
+  void post(Shard& target, std::function<void(NetworkCore&)> function);
+
+ private:
+  struct Entry {
+    std::uint64_t number = 0;       ///< Ours, for the shards.
+    std::uint64_t peer_number = 0;  ///< The connecting side's.
+    std::uint64_t incarnation = 0;
+    bool initiated = false;
+    bool ready = false;  ///< All links are set up.
+    std::uint32_t link_count = 0;
+    std::set<std::uint32_t> links;  ///< Set up so far.
+    std::uint32_t ended_in_order = 0;
+    PeerInfo peer;
+    LinkSettings settings;
+  };
+  struct Pending;
+  struct Frame {
+    FrameHeader header;
+    Buffer payload;
+  };
+  /// What the first two messages of a connect brought.
+  struct Greeting {
+    std::unique_ptr<Transport> transport;
+    Hello hello;
+    Buffer hello_frame;
+    Challenge challenge;
+  };
+  struct Attempt {
+    std::uint64_t node = 0;
+    bool done = false;  ///< False: another connection with that node is in the making.
+  };
+
+  NodeDescription describe() const;
+  Nonce make_nonce();
+  Entry make_entry(const NodeDescription& node, std::uint64_t peer_number, bool initiated,
+                   const Transport& transport);
+  std::shared_ptr<Installation> make_installation(const Entry& entry, std::uint32_t link,
+                                                  std::unique_ptr<Transport> transport) const;
+  std::map<std::uint64_t, Entry>::iterator find(std::uint64_t number);
+  Shard& shard_of(std::uint32_t link) const noexcept {
+    return runtime_.shard(link % runtime_.shard_count());
+  }
+  void end_session(std::uint64_t node, const Error& reason);
+  Task<void> end_later(std::uint64_t number, Error reason);
+
+  // Accepting.
+  Task<void> accept_from(std::shared_ptr<TransportListener> listener);
+  Task<void> serve(std::unique_ptr<Transport> transport);
+  Task<void> shake_hands(std::unique_ptr<Transport> transport, Time deadline);
+  std::optional<Reject> admit(const Hello& hello, const Transport& transport);
+  std::optional<Reject> admit_first_link(const Hello& hello, const Transport& transport);
+  void note_refusal(const Error& error);
+
+  // Connecting.
+  Hello make_hello(std::uint64_t session, std::uint32_t link);
+  Task<Attempt> attempt(Endpoint endpoint, Time deadline);
+  Task<Greeting> greet(std::unique_ptr<Transport> transport, Hello hello, Time deadline);
+  Task<std::unique_ptr<Transport>> enter(Greeting greeting, Time deadline);
+  std::optional<Attempt> look_up(const NodeDescription& node);
+  Task<bool> open_session(Endpoint address, Greeting greeting, Time deadline);
+  Task<void> open_links(std::uint64_t number, Endpoint address, NodeDescription node,
+                        std::unique_ptr<Transport> first, Time deadline);
+
+  Runtime& runtime_;
+  Network::Options options_;
+  MessageHandler& handler_;
+  std::vector<std::unique_ptr<NetworkShard>> shards_;
+
+  // Of shard 0.
+  std::unique_ptr<TransportProvider> tcp_;
+  std::unique_ptr<Scope> scope_;  ///< Accepting and handshakes.
+  hyperframes::detail::List<Pending> handshakes_;
+  std::size_t handshake_count_ = 0;
+  std::map<std::uint64_t, Entry> entries_;  ///< By node id.
+  std::set<std::uint64_t> connecting_;      ///< Nodes that we are about to have a session with.
+  std::uint64_t next_number_ = 0, next_session_ = 0;
+  Event changed_;  ///< Pulsed when an entry came, went or got ready.
+  Time next_warning_{};
+  bool stopping_ = false;
+};
+
+}  // namespace hyperframes::net::detail

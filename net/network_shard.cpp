@@ -1,0 +1,96 @@
+#include <hyperframes/net/network_core.hpp>
+#include <hyperframes/runtime/shard.hpp>
+
+namespace hyperframes::net::detail {
+
+NetworkShard::NetworkShard(NetworkCore& core, Shard& shard)
+    : core_(core),
+      shard_(shard),
+      budget_(std::make_shared<ReceiveBudget>(core.options().receive_budget_bytes)) {}
+
+MessageHandler& NetworkShard::handler() noexcept { return core_.handler(); }
+
+Session* NetworkShard::find(std::uint64_t number) const noexcept {
+  for (const auto& [node, session] : sessions_)
+    if (session->number_ == number) return session.get();
+  return nullptr;
+}
+
+Result<void> NetworkShard::install(Installation& installation) {
+  const std::string tried = "begin a link with " + installation.peer.address;
+  if (stopped_) return Error(Errc::shutting_down, tried, "this node's network is ending");
+  if (!ReceiveAccount::is_possible(*budget_)) return ReceiveAccount::no_memory(*budget_);
+  SessionRef session(find(installation.session));
+  const bool is_new = !session;
+  if (is_new) {
+    session = SessionRef(new Session(installation.peer));
+    session->number_ = installation.session;
+    session->owner_ = this;
+  }
+  auto link = std::make_unique<Link>(*this, *session, std::move(installation.transport), budget_,
+                                     installation.settings);
+  // The lowest link of a shard is the one it sends through; it is set up first.
+  if (!session->link_) session->link_ = link.get();
+  if (is_new) sessions_[session->peer().node_id] = session;
+  link->start(std::move(installation.first));
+  links_.push_back(std::move(link));
+  if (is_new) handler().on_session_up(*session);
+  return {};
+}
+
+void NetworkShard::begin_close(std::uint64_t number, const Error& reason) {
+  for (const auto& link : links_)
+    if (link->session().number_ == number) link->begin_close(reason);
+}
+
+void NetworkShard::end_session(std::uint64_t number, const Error& reason) {
+  const SessionRef session(find(number));
+  if (!session) return;
+  for (const auto& link : links_)
+    if (&link->session() == session.get()) link->fail(reason);
+  session->link_ = nullptr;
+  session->owner_ = nullptr;
+  session->reason_ = std::make_unique<Error>(reason);
+  std::erase_if(links_, [&](const auto& link) { return &link->session() == session.get(); });
+  sessions_.erase(session->peer().node_id);
+  handler().on_session_down(*session, reason);
+}
+
+void NetworkShard::stop() {
+  stopped_ = true;
+  while (!sessions_.empty())
+    end_session(sessions_.begin()->second->number_,
+                Error(Errc::closed, "use a session", "this node's network has ended"));
+}
+
+void NetworkShard::on_link_ended(Link& link, const Error& reason) noexcept {
+  core_.report_link_ended(link.session().number_, reason);
+}
+
+SessionRef NetworkShard::session(std::uint64_t node_id) const {
+  const auto found = sessions_.find(node_id);
+  return found == sessions_.end() ? SessionRef() : found->second;
+}
+
+std::vector<SessionRef> NetworkShard::sessions() const {
+  std::vector<SessionRef> all;
+  for (const auto& [node, session] : sessions_) all.push_back(session);
+  return all;
+}
+
+std::uint64_t NetworkShard::unacknowledged() const noexcept {
+  std::uint64_t frames = 0;
+  for (const auto& link : links_) frames += link->unacknowledged();
+  return frames;
+}
+
+void NetworkShard::close_session(Session& session, std::string why) {
+  core_.request_close(session.number_, std::move(why));
+}
+
+void NetworkShard::add_stats(const Session& session, Session::Stats& stats) const {
+  for (const auto& link : links_)
+    if (&link->session() == &session) link->add_stats(stats);
+}
+
+}  // namespace hyperframes::net::detail

@@ -1,0 +1,240 @@
+#include <cassert>
+#include <cerrno>
+#include <hyperframes/net/tcp/tcp.hpp>
+#include <hyperframes/runtime/reactor.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/socket.hpp>
+#include <utility>
+
+namespace hyperframes::net {
+namespace {
+
+Endpoint endpoint_of(const Address& address) {
+  return {Scheme::tcp, address.host(), address.port()};
+}
+
+bool is_passing(std::int64_t result) noexcept { return result == -EINTR || result == -EAGAIN; }
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(int descriptor, const Address& peer) noexcept
+      : descriptor_(descriptor), peer_(peer), receiver_(*this), sender_(*this) {}
+  ~TcpTransport() override {
+    stop();
+    Shard::current()->reactor().close_now(descriptor_);
+  }
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  std::string peer() const override { return endpoint_of(peer_).to_string(); }
+
+  Task<void> receive_exactly(Buffer into, Time deadline) override {
+    while (!into.empty()) {
+      Operation* operation = Operation::create(Operation::Kind::receive, descriptor_);
+      operation->memory.push_back(into);
+      hyperframes::detail::OperationAwaiter waiting(operation, deadline);
+      const std::int64_t result = co_await waiting;
+      if (is_passing(result)) continue;
+      if (result == 0)
+        throw Error(Errc::closed, "receive from " + peer(), "the peer closed the connection");
+      if (result < 0) throw Error::system(static_cast<int>(-result), "receive from " + peer());
+      into.remove_prefix(static_cast<std::size_t>(result));
+    }
+  }
+
+  Task<void> send_all(Buffer bytes, Time deadline) override {
+    while (!bytes.empty()) {
+      Operation* operation = Operation::create(Operation::Kind::send, descriptor_);
+      operation->memory.push_back(bytes);
+      hyperframes::detail::OperationAwaiter waiting(operation, deadline);
+      const std::int64_t result = co_await waiting;
+      if (is_passing(result)) continue;
+      if (result < 0) throw Error::system(static_cast<int>(-result), "send to " + peer());
+      bytes.remove_prefix(static_cast<std::size_t>(result));
+    }
+  }
+
+  void start(Owner& owner, std::size_t unsent_backlog_bytes) noexcept override {
+    owner_ = &owner;
+    Shard::current()->reactor().tune_socket(descriptor_, unsent_backlog_bytes);
+    receive_next();
+  }
+
+  void send(Segments batch) noexcept override {
+    assert(!sending_ && owner_);
+    start_send(std::move(batch));
+  }
+
+  void stop() noexcept override {
+    owner_ = nullptr;
+    abandon(receiving_);
+    abandon(sending_);
+  }
+
+ private:
+  struct Receiver final : Completion {
+    explicit Receiver(TcpTransport& self) noexcept : self(self) {}
+    void on_complete(Operation& operation, std::int64_t result, bool more) noexcept override {
+      if (operation.kind == Operation::Kind::receive_stream) {
+        self.on_stream(operation, result, more);
+      } else {
+        self.on_direct(result);
+      }
+    }
+    TcpTransport& self;
+  };
+  struct Sender final : Completion {
+    explicit Sender(TcpTransport& self) noexcept : self(self) {}
+    void on_complete(Operation& operation, std::int64_t result, bool) noexcept override {
+      self.on_send(std::move(operation.memory), result);
+    }
+    TcpTransport& self;
+  };
+
+  static void abandon(Operation*& operation) noexcept {
+    if (!operation) return;
+    operation->owner = nullptr;
+    Shard::current()->reactor().cancel(std::exchange(operation, nullptr));
+  }
+
+  void begin(Operation* operation, Completion& completion) noexcept {
+    operation->owner = &completion;
+    Shard::current()->reactor().start(operation);
+  }
+
+  void receive_next() noexcept {
+    if (!owner_) return;
+    if (receiving_) {
+      // A stream runs. If the link wants its bytes elsewhere, that has to end first.
+      if (pausing_ || owner_->receive_target().empty()) return;
+      pausing_ = true;
+      Shard::current()->reactor().cancel(receiving_);
+      return;
+    }
+    Buffer target = owner_->receive_target();
+    if (target.empty()) {
+      receiving_ = Operation::create(Operation::Kind::receive_stream, descriptor_);
+    } else {
+      receiving_ = Operation::create(Operation::Kind::receive, descriptor_);
+      receiving_->memory.push_back(std::move(target));
+    }
+    begin(receiving_, receiver_);
+  }
+
+  void on_stream(Operation& operation, std::int64_t result, bool more) noexcept {
+    if (!more) {
+      receiving_ = nullptr;
+      const bool paused = std::exchange(pausing_, false);
+      if (result == 0) return end(peer_closed());
+      const bool usual = (paused && result == -ECANCELED) || is_passing(result) ||
+                         result == -ENOBUFS || result > 0;
+      if (!usual) return end(failure("receive from ", result));
+    }
+    if (!operation.chunk.empty()) owner_->on_chunk(std::move(operation.chunk));
+    receive_next();
+  }
+
+  void on_direct(std::int64_t result) noexcept {
+    receiving_ = nullptr;
+    if (result == 0) return end(peer_closed());
+    if (result < 0 && !is_passing(result)) return end(failure("receive from ", result));
+    if (result > 0) owner_->on_filled(static_cast<std::size_t>(result));
+    receive_next();
+  }
+
+  void start_send(Segments bytes) noexcept {
+    sending_ = Operation::create(Operation::Kind::send, descriptor_);
+    sending_->memory = std::move(bytes);
+    begin(sending_, sender_);
+  }
+
+  void on_send(Segments memory, std::int64_t result) noexcept {
+    sending_ = nullptr;
+    if (result < 0 && !is_passing(result)) return end(failure("send to ", result));
+    const auto sent = static_cast<std::size_t>(result < 0 ? 0 : result);
+    if (sent < memory.size_bytes()) {
+      // The owner gets the whole batch back in the end, so the rest goes out from a list of its
+      // own.
+      Segments rest = memory;
+      rest.remove_prefix(sent);
+      if (whole_.empty()) whole_ = std::move(memory);
+      return start_send(std::move(rest));
+    }
+    owner_->on_sent(whole_.empty() ? std::move(memory) : std::exchange(whole_, Segments()));
+  }
+
+  Error peer_closed() const {
+    return Error(Errc::closed, "receive from " + peer(), "the peer closed the connection");
+  }
+  Error failure(const char* tried, std::int64_t result) const {
+    return Error::system(static_cast<int>(-result), tried + peer());
+  }
+  void end(Error reason) noexcept {
+    Owner* owner = owner_;
+    stop();
+    if (owner) owner->on_ended(std::move(reason));
+  }
+
+  int descriptor_;
+  Address peer_;
+  Owner* owner_ = nullptr;
+  Receiver receiver_;
+  Sender sender_;
+  Operation* receiving_ = nullptr;
+  Operation* sending_ = nullptr;
+  bool pausing_ = false;
+  Segments whole_;
+};
+
+class TcpListener final : public TransportListener {
+ public:
+  explicit TcpListener(Listener listener)
+      : listener_(std::move(listener)), endpoint_(endpoint_of(listener_.address())) {}
+  const Endpoint& endpoint() const noexcept override { return endpoint_; }
+  Task<std::unique_ptr<Transport>> accept() override {
+    Socket socket = co_await listener_.accept();
+    const Address peer = socket.peer();
+    co_return std::make_unique<TcpTransport>(socket.release(), peer);
+  }
+
+ private:
+  Listener listener_;
+  Endpoint endpoint_;
+};
+
+class TcpProvider final : public TransportProvider {
+ public:
+  Task<std::vector<Endpoint>> resolve(Endpoint endpoint) override {
+    std::vector<Address> addresses = co_await hyperframes::resolve(endpoint.host, endpoint.port);
+    std::vector<Endpoint> found;
+    for (const Address& address : addresses) found.push_back(endpoint_of(address));
+    co_return found;
+  }
+
+  bool is_local(const Endpoint& address) const noexcept override {
+    const auto parsed = Address::parse(address.host, address.port);
+    return parsed && parsed->is_loopback();
+  }
+
+  Task<std::unique_ptr<Transport>> connect(Endpoint endpoint, Time deadline) override {
+    const auto address = Address::parse(endpoint.host, endpoint.port);
+    if (!address)
+      throw Error(Errc::invalid_argument, "connect to " + endpoint.to_string(),
+                  "it is no numeric address");
+    Socket socket = co_await Socket::connect(*address, deadline);
+    co_return std::make_unique<TcpTransport>(socket.release(), *address);
+  }
+
+  std::unique_ptr<TransportListener> listen(const Endpoint& endpoint) override {
+    const auto address = Address::parse(endpoint.host, endpoint.port);
+    if (!address)
+      throw Error(Errc::invalid_argument, "listen on " + endpoint.to_string(),
+                  "it is no numeric address");
+    return std::make_unique<TcpListener>(Listener::bind(*address));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TransportProvider> make_tcp_provider() { return std::make_unique<TcpProvider>(); }
+
+}  // namespace hyperframes::net

@@ -1,0 +1,121 @@
+// Nodes for the tests of the network: a runtime, a handler and a network each.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace net_test {
+
+using namespace std::chrono_literals;
+namespace net = hf::net;
+
+/// What a node was told, and what it does about it. Thread-safe.
+class Handler final : public net::MessageHandler {
+ public:
+  using OnMessage = std::function<void(net::Session&, net::Lane, net::Message)>;
+  struct Down {
+    std::uint64_t node;
+    std::error_code code;
+    std::string text;
+  };
+
+  /// Set before the network is used. By default the bodies are kept as text.
+  OnMessage react;
+
+  void on_message(net::Session& session, net::Lane lane, net::Message message) noexcept override {
+    ++count;
+    if (react) return react(session, lane, std::move(message));
+    std::scoped_lock lock(mutex_);
+    bodies_.emplace_back(message.body.text());
+  }
+  void on_session_up(net::Session& session) noexcept override { ++ups; }
+  void on_session_down(net::Session& session, const hf::Error& reason) noexcept override {
+    std::scoped_lock lock(mutex_);
+    downs_.push_back({session.peer().node_id, reason.code(), reason.what()});
+    ++down_count;
+  }
+
+  std::vector<std::string> bodies() const {
+    std::scoped_lock lock(mutex_);
+    return bodies_;
+  }
+  std::vector<Down> downs() const {
+    std::scoped_lock lock(mutex_);
+    return downs_;
+  }
+
+  std::atomic<int> count{0}, ups{0}, down_count{0};
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> bodies_;
+  std::vector<Down> downs_;
+};
+
+inline hf::Runtime::Options shards(unsigned count) {
+  hf::Runtime::Options options;
+  options.shards = count;
+  return options;
+}
+
+struct Node {
+  explicit Node(unsigned shard_count = 1, net::Network::Options options = {})
+      : runtime(shards(shard_count)), network(runtime, std::move(options), handler) {}
+
+  template <class Function>
+  auto run(Function function, unsigned shard = 0) {
+    return runtime.run([function](hf::Runtime&) mutable { return function(); }, shard);
+  }
+  net::Endpoint listen(const std::string& uri = "tcp://127.0.0.1:0") {
+    return run([this, uri] { return network.listen(net::Endpoint::parse(uri)); });
+  }
+  /// Connects, and returns the peer's node id: a SessionRef stays on its shard.
+  std::uint64_t connect(net::Endpoint endpoint, hf::Duration within = 5s) {
+    return run([this, endpoint, within] { return connect_task(endpoint, within); });
+  }
+  hf::Task<std::uint64_t> connect_task(net::Endpoint endpoint, hf::Duration within) {
+    auto session = co_await network.connect(endpoint, hf::after(within));
+    co_return session->peer().node_id;
+  }
+  void send(std::uint64_t node, std::string text, net::Lane lane = net::Lane::normal,
+            hf::Duration within = 5s, unsigned shard = 0) {
+    run([=, this] { return send_task(node, text, lane, within); }, shard);
+  }
+  hf::Task<void> send_task(std::uint64_t node, std::string text, net::Lane lane,
+                           hf::Duration within) {
+    auto session = network.session(node);
+    if (!session) throw hf::Error(hf::Errc::not_found, "use a session", "there is none");
+    net::Message message;
+    message.body = hf::Buffer::copy_of(text);
+    co_await session->send(std::move(message), lane, hf::after(within));
+  }
+
+  hf::Runtime runtime;
+  Handler handler;
+  net::Network network;
+};
+
+/// Looks again until `condition` holds or far too much time has passed.
+template <class Condition>
+bool eventually(Condition condition, std::chrono::seconds limit = 30s) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(2ms);
+  }
+  return true;
+}
+
+}  // namespace net_test
