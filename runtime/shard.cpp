@@ -300,9 +300,14 @@ void Shard::publish_load() {
 void Shard::settle() noexcept {
   CurrentShard here(*this);
   destroy_roots();
+  // Left-over arrivals are only releases and calls that free themselves: run them.
+  run_left_over();
+}
+
+void Shard::run_left_over() noexcept {
+  CurrentShard here(*this);
   flush_outgoing();
   take_arrivals();
-  // Left-over arrivals are only releases and calls that free themselves: run them.
   for (auto& queue : ready)
     while (detail::Work* work = queue.pop()) work->run(work);
   flush_outgoing();

@@ -123,6 +123,7 @@ class Shard : public detail::ShardCore {
   void destroy_roots() noexcept;
   /// After every loop of the runtime has ended: hands over and takes in what is still on its way.
   void settle() noexcept;
+  void run_left_over() noexcept;
   void publish_load();
   std::vector<std::string> describe_roots() const;
 

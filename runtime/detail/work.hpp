@@ -35,6 +35,7 @@ struct ResumeWork : Work {
 class WorkQueue {
  public:
   bool empty() const noexcept { return head_ == nullptr; }
+  Work* front() const noexcept { return head_; }
   std::size_t size() const noexcept { return size_; }
 
   void push(Work* work) noexcept {

@@ -1,0 +1,26 @@
+// Letters that reached no handler, and why.
+//
+//   hf::Node node(runtime, {.on_dead_letter = [](const hf::DeadLetter& letter) {
+//     hf::log::warn(std::string(letter.method) + " to " + letter.actor + " was lost");
+//   }});
+//
+// Each is counted, by cause, in the metrics `hyperframes_dead_letters_total` and
+// `hyperframes_expired_letters_total`. The asker of a dead ask gets the cause as its error.
+#pragma once
+
+#include <cstdint>
+#include <hyperframes/runtime/error.hpp>
+#include <string>
+#include <string_view>
+
+namespace hyperframes {
+
+struct DeadLetter {
+  std::uint64_t target = 0;  ///< `ActorRef::id()` of the addressee.
+  std::string actor;         ///< Its registered name, or empty.
+  std::string_view method;   ///< Such as "demo.Counter.Add".
+  /// actor_down, overloaded, or deadline_exceeded for what expired in the mailbox.
+  Errc cause = Errc::actor_down;
+};
+
+}  // namespace hyperframes

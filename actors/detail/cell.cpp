@@ -1,0 +1,660 @@
+#include <hyperframes/actors/detail/cell.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <hyperframes/actors/actor.hpp>
+#include <hyperframes/actors/detail/node_core.hpp>
+#include <hyperframes/actors/detail/node_shard.hpp>
+#include <hyperframes/actors/detail/receipt.hpp>
+#include <hyperframes/actors/detail/start_waiter.hpp>
+#include <hyperframes/actors/detail/watch.hpp>
+#include <hyperframes/actors/inbox.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <new>
+#include <utility>
+
+namespace hyperframes::detail {
+namespace {
+
+// Letters that one actor handles before others get their turn.
+constexpr unsigned letters_per_run = 16;
+
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+bool is_error(const std::exception_ptr& failure, Error* into = nullptr) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    if (into) *into = error;
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// While in scope, Replies that are destroyed answer with `reason`.
+class DropReason {
+ public:
+  DropReason(NodeShard& shard, const Error& reason) noexcept
+      : shard_(shard), previous_(std::exchange(shard.drop_reason, &reason)) {}
+  ~DropReason() { shard_.drop_reason = previous_; }
+
+ private:
+  NodeShard& shard_;
+  const Error* previous_;
+};
+
+}  // namespace
+
+// ---- turns that are suspended
+// ----------------------------------------------------------------------
+
+/// A coroutine whose only purpose is to be what a suspended handler continues with: it tells the
+/// cell that the turn has ended. Made only for handlers that do suspend.
+struct ActorCell::Turn : ListNode {
+  struct promise_type;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  ActorCell* cell = nullptr;
+  Task<void> task;
+  TurnKind kind = TurnKind::letter;
+  bool exclusive = false;
+  const MethodInfo* method = nullptr;
+  std::coroutine_handle<> frame;
+
+  static Turn& make(ActorCell& cell, Task<void> task, TurnKind kind, bool exclusive,
+                    const MethodInfo* method);
+};
+
+struct ActorCell::Turn::promise_type : PromiseBase, Turn {
+  struct Coroutine {
+    Handle handle;
+  };
+  Coroutine get_return_object() noexcept {
+    const auto handle = Handle::from_promise(*this);
+    work.handle = handle;
+    frame = handle;
+    return {handle};
+  }
+  struct Start {
+    promise_type& turn;
+    bool await_ready() noexcept { return false; }
+    void await_suspend(std::coroutine_handle<>) noexcept {}
+    // Resumed by the handler's end.
+    void await_resume() noexcept { turn.cell->turn_ended(turn); }
+  };
+  Start initial_suspend() noexcept { return {*this}; }
+  std::suspend_never final_suspend() noexcept { return {}; }
+  void return_void() noexcept {}
+  void unhandled_exception() noexcept { std::terminate(); }
+};
+
+namespace {
+struct TurnCoroutine {
+  using promise_type = ActorCell::Turn::promise_type;
+  TurnCoroutine(promise_type::Coroutine made) noexcept : handle(made.handle) {}
+  ActorCell::Turn::Handle handle;
+};
+TurnCoroutine wait_for_end() { co_return; }
+}  // namespace
+
+ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKind kind,
+                                       bool exclusive, const MethodInfo* method) {
+  promise_type& turn = wait_for_end().handle.promise();
+  PromiseBase& handler = task.handle().promise();
+  turn.core = handler.core;
+  turn.group = handler.group;
+  turn.child = &handler;
+  handler.parent = &turn;
+  handler.continuation = turn.frame;
+  turn.cell = &cell;
+  turn.task = std::move(task);
+  turn.kind = kind;
+  turn.exclusive = exclusive;
+  turn.method = method;
+  return turn;
+}
+
+// ---- identity
+// --------------------------------------------------------------------------------------
+
+ActorCell::~ActorCell() = default;
+
+const std::string& ActorCell::name() const noexcept {
+  static const std::string none;
+  return more ? more->name : none;
+}
+
+CellExtras& ActorCell::extras() {
+  if (!more) more = std::make_unique<CellExtras>(*this);
+  return *more;
+}
+
+const ServiceInfo* ActorCell::service() const noexcept {
+  return object ? &object->service() : nullptr;
+}
+
+void ActorCell::home_schedule() noexcept { home->shard.schedule(this, group()); }
+
+// ---- the mailbox
+// -----------------------------------------------------------------------------------
+
+bool ActorCell::has_room(const Letter& letter) const noexcept {
+  if (mailbox.empty()) return true;  // even what is larger than the bound must pass at some time
+  return mailbox.size() < limits->messages && mailbox_bytes + letter.bytes <= limits->bytes;
+}
+
+void ActorCell::admit(Letter* letter) noexcept {
+  if (letter->kind == Letter::Kind::tell) {
+    letter->deadline = no_deadline;
+    if (Receipt* receipt = std::exchange(letter->receipt, nullptr))
+      receipt->send_home(*home, std::nullopt);
+  }
+  mailbox_bytes += letter->bytes;
+  mailbox.push(letter);
+  if (mailbox.size() >= limits->messages || mailbox_bytes >= limits->bytes) note_congestion();
+  if (!busy && phase == Phase::open) schedule();
+}
+
+void ActorCell::note_congestion() noexcept {
+  const bool waiting = !senders.empty() || !arrivals.empty();
+  const bool full = mailbox.size() >= limits->messages || mailbox_bytes >= limits->bytes;
+  congested.store(waiting || full, std::memory_order_relaxed);
+}
+
+bool ActorCell::make_room_for(Letter& letter) noexcept {
+  if (limits->overflow != Overflow::drop_oldest) return false;
+  while (!has_room(letter)) {
+    Letter* oldest = pop();
+    home->note_dead(*oldest, this, Errc::overloaded);
+    fail(oldest, Error(Errc::overloaded, std::string("ask ") + oldest->method->name,
+                       "the mailbox was full, and newer messages came"));
+  }
+  return true;
+}
+
+ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noexcept {
+  Error* refusal = nullptr;
+  std::optional<Error> own;
+  if (!accepts()) [[unlikely]] {
+    home->note_dead(*letter, this, Errc::actor_down);
+    refusal = &own.emplace(Errc::actor_down, std::string("send ") + letter->method->name,
+                           "the actor is ending");
+  } else if (has_room(*letter) || make_room_for(*letter)) [[likely]] {
+    admit(letter);
+    return Taken::yes;
+  } else if (limits->overflow == Overflow::suspend) {
+    congested.store(true, std::memory_order_relaxed);
+    return Taken::full;
+  } else {
+    home->note_dead(*letter, this, Errc::overloaded);
+    const bool drops = limits->overflow == Overflow::drop_newest;
+    const bool told = letter->kind == Letter::Kind::tell;
+    refusal = &own.emplace(Errc::overloaded, std::string("send ") + letter->method->name,
+                           "the mailbox is full", "send less, or let its actor do less a message");
+    if (drops && told) {
+      fail(letter, std::move(*refusal));
+      return Taken::yes;  // dropped, as its policy says, without the sender's notice
+    }
+  }
+  if (why) *why = *refusal;
+  fail(letter, std::move(*refusal));
+  return Taken::refused;
+}
+
+void ActorCell::arrive(Letter* letter) noexcept {
+  if (id != letter->target || !accepts()) {
+    home->note_dead(*letter, id == letter->target ? this : nullptr, Errc::actor_down);
+    fail(letter, Error(Errc::actor_down, std::string("send ") + letter->method->name,
+                       "the actor has ended", "find or start it again"));
+    return;
+  }
+  if ((arrivals.empty() && has_room(*letter)) || make_room_for(*letter)) return admit(letter);
+  if (limits->overflow == Overflow::suspend) {
+    drop_expired_arrivals();
+    arrivals.push(letter);
+    congested.store(true, std::memory_order_relaxed);
+    return;
+  }
+  home->note_dead(*letter, this, Errc::overloaded);
+  if (limits->overflow == Overflow::drop_newest && letter->kind == Letter::Kind::tell &&
+      letter->receipt)
+    std::exchange(letter->receipt, nullptr)->send_home(*home, std::nullopt);
+  fail(letter, Error(Errc::overloaded, std::string("send ") + letter->method->name,
+                     "the mailbox is full", "send less, or let its actor do less a message"));
+}
+
+// Senders that gave up leave their letters here, oldest deadlines first: they must not pile up.
+void ActorCell::drop_expired_arrivals() noexcept {
+  const Time now = home->shard.now();
+  while (!arrivals.empty()) {
+    auto* letter = static_cast<Letter*>(arrivals.front());
+    if (letter->deadline > now) return;
+    arrivals.pop();
+    home->note_dead(*letter, this, Errc::deadline_exceeded);
+    fail(letter, Error(Errc::deadline_exceeded, std::string("send ") + letter->method->name,
+                       "there was no room for it in time"));
+  }
+}
+
+Letter* ActorCell::pop() noexcept {
+  auto* letter = static_cast<Letter*>(mailbox.pop());
+  if (!letter) return nullptr;
+  mailbox_bytes -= letter->bytes;
+  if (congested.load(std::memory_order_relaxed)) [[unlikely]]
+    admit_waiting();
+  return letter;
+}
+
+// Coroutines of this shard and letters from elsewhere take turns.
+void ActorCell::admit_waiting() noexcept {
+  drop_expired_arrivals();
+  while (!senders.empty() || !arrivals.empty()) {
+    bool admitted = false;
+    if (!senders.empty() && has_room(*senders.front().letter())) {
+      SendWaiter& sender = *senders.pop_front();
+      Letter* letter = sender.letter();
+      sender.taken();
+      admit(letter);
+      admitted = true;
+    }
+    if (!arrivals.empty() && has_room(*static_cast<Letter*>(arrivals.front()))) {
+      admit(static_cast<Letter*>(arrivals.pop()));
+      admitted = true;
+    }
+    if (!admitted) break;
+  }
+  note_congestion();
+}
+
+Letter* ActorCell::take() noexcept {
+  while (Letter* letter = pop()) {
+    const bool given_up =
+        letter->kind == Letter::Kind::ask && letter->origin == home && !letter->waiting;
+    if (letter->deadline > home->shard.now() && !given_up) [[likely]]
+      return letter;
+    home->note_dead(*letter, this, Errc::deadline_exceeded);
+    fail(letter, Error(Errc::deadline_exceeded, std::string("ask ") + letter->method->name,
+                       "its deadline passed in the mailbox"));
+  }
+  return nullptr;
+}
+
+// ---- turns
+// -----------------------------------------------------------------------------------------
+
+void ActorCell::run(Work* work) noexcept { static_cast<ActorCell*>(work)->work(); }
+
+void ActorCell::work() noexcept {
+  queued = false;
+  unsigned left = letters_per_run;
+  while (phase == Phase::open && !busy) {
+    if (stop_requested) return begin_end(ExitReason::normal, {});
+    if (left-- == 0) {
+      if (!mailbox.empty() || !control.empty()) schedule();
+      return;
+    }
+    if (is_inbox) {
+      auto& inbox = static_cast<InboxActor&>(*object);
+      busy = true;
+      if (!control.empty()) {
+        std::unique_ptr<Watch> watch(static_cast<Watch*>(control.pop()));
+        inbox.hand_over(std::move(watch->down));
+      } else if (Letter* letter = take()) {
+        ++handled;
+        home->delivered.add();
+        inbox.hand_over(letter);
+      } else {
+        busy = false;
+      }
+      return;
+    }
+    if (!control.empty()) [[unlikely]] {
+      std::unique_ptr<Watch> watch(static_cast<Watch*>(control.pop()));
+      begin_call(TurnKind::down, nullptr, [&] { return object->on_down(std::move(watch->down)); });
+      continue;
+    }
+    Letter* letter = take();
+    if (!letter) return;
+    ++handled;
+    home->delivered.add();
+    const MethodInfo* method = letter->method;
+    begin_call(TurnKind::letter, method, [&] { return method->invoke(*object, letter); });
+  }
+}
+
+// A handler that is not a coroutine may throw before there is a task.
+template <class Call>
+void ActorCell::begin_call(TurnKind kind, const MethodInfo* method, Call call) noexcept {
+  Task<void> task;
+  try {
+    task = call();
+  } catch (...) {
+    return turn_failed(std::current_exception(), task, kind, method);
+  }
+  const bool exclusive = kind == TurnKind::letter ? !method->interleaved : kind == TurnKind::down;
+  if (task) begin_turn(std::move(task), kind, exclusive, method);
+}
+
+void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive,
+                           const MethodInfo* method) noexcept {
+  const auto handle = task.handle();
+  PromiseBase& promise = handle.promise();
+  promise.core = &home->shard;
+  promise.cancel = kind == TurnKind::stopping ? nullptr : &cancel;
+  promise.group = static_cast<std::uint8_t>(group());
+  handle.resume();
+  if (handle.done()) [[likely]]
+    return end_turn(task, kind, method);
+  busy |= exclusive;
+  turns.push_back(Turn::make(*this, std::move(task), kind, exclusive, method));
+}
+
+void ActorCell::start_background(Task<void> task) noexcept {
+  PromiseBase& promise = task.handle().promise();
+  promise.core = &home->shard;
+  promise.cancel = &cancel;
+  promise.group = static_cast<std::uint8_t>(group());
+  turns.push_back(Turn::make(*this, std::move(task), TurnKind::background, false, nullptr));
+  promise.schedule();
+}
+
+void ActorCell::constructor_failed() noexcept {
+  while (Turn* turn = turns.pop_front()) turn->frame.destroy();
+  is_inbox = stop_requested = false;
+}
+
+void ActorCell::turn_ended(Turn& turn) noexcept {
+  turn.unlink();
+  if (turn.exclusive) busy = false;
+  Task<void> task = std::move(turn.task);
+  end_turn(task, turn.kind, turn.method);
+  progress();
+}
+
+void ActorCell::end_turn(Task<void>& task, TurnKind kind, const MethodInfo* method) noexcept {
+  try {
+    task.handle().promise().take();
+    task = {};  // a Reply that its frame still holds is dropped here
+  } catch (...) {
+    return turn_failed(std::current_exception(), task, kind, method);
+  }
+  if (kind == TurnKind::started) {
+    opened();
+  } else if (kind == TurnKind::inbox) {
+    begin_end(ExitReason::normal, {});
+  }
+}
+
+void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKind kind,
+                            const MethodInfo* method) noexcept {
+  const bool ending = phase == Phase::closing || phase == Phase::stopping;
+  Error error(Errc::actor_down, method ? std::string("ask ") + method->name : "ask an actor",
+              "the actor ended before it answered: " + text_of(failure));
+  const bool answers = is_error(failure) && kind == TurnKind::letter;
+  if (answers && !ending) is_error(failure, &error);
+  {
+    DropReason reason(*home, error);
+    task = {};
+  }
+  if (ending) {
+    if (kind == TurnKind::stopping)
+      log::warning("actor '" + name() + "' failed while it stopped: " + text_of(failure));
+    return;
+  }
+  if (!answers) return crash(std::move(failure), kind == TurnKind::started);
+  if (method->oneway)
+    log::warning(std::string("a handler of ") + method->name + " failed: " + text_of(failure));
+}
+
+// ---- beginning and end
+// -----------------------------------------------------------------------------
+
+void ActorCell::start(Actor* made) noexcept {
+  object = made;
+  stop_requested = false;
+  phase = Phase::starting;
+  if (is_inbox) {
+    auto& inbox = static_cast<InboxActor&>(*made);
+    opened();
+    busy = true;  // until it receives
+    begin_call(TurnKind::inbox, nullptr, [&] { return inbox.body(); });
+    return;
+  }
+  Task<void> task;
+  try {
+    task = made->started();
+  } catch (...) {
+    return turn_failed(std::current_exception(), task, TurnKind::started, nullptr);
+  }
+  if (!task) return opened();
+  begin_turn(std::move(task), TurnKind::started, true, nullptr);
+}
+
+void ActorCell::opened() noexcept {
+  if (phase != Phase::starting) return;
+  phase = Phase::open;
+  tell_spawner();
+  if (!mailbox.empty() || !control.empty() || stop_requested) schedule();
+}
+
+void ActorCell::tell_spawner() noexcept {
+  if (more && more->spawner) std::exchange(more->spawner, nullptr)->notify();
+}
+
+void ActorCell::deliver_down(Watch* watch) noexcept {
+  control.push(watch);
+  if (!busy && phase == Phase::open) schedule();
+}
+
+void ActorCell::stop() noexcept {
+  if (phase == Phase::pausing) {
+    more->clock.stop();
+    more->reason = ExitReason::stopped;
+    return finish();
+  }
+  if (phase == Phase::starting || phase == Phase::open) begin_end(ExitReason::stopped, {});
+}
+
+void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
+  if (phase == Phase::free || phase == Phase::closing || phase == Phase::pausing) return;
+  home->crashes.add();
+  CellExtras& extras = this->extras();
+  if (at_start && extras.spawner) {
+    extras.start_failure = cause;
+    extras.failed_start = true;
+  }
+  begin_end(ExitReason::crashed, text_of(cause));
+}
+
+void ActorCell::begin_end(ExitReason reason, std::string text) noexcept {
+  if (phase == Phase::closing || phase == Phase::stopping || phase == Phase::free) return;
+  CellExtras& extras = this->extras();
+  extras.reason = reason;
+  extras.text = std::move(text);
+  extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox;
+  phase = Phase::closing;
+  home->shard.start_timer(extras.clock, after(timing().default_deadline()));
+  cancel.cancel(Errc::cancelled);
+  progress();
+}
+
+// Goes one step further once the last turn, or the last child, has ended.
+void ActorCell::progress() noexcept {
+  if (phase == Phase::open) {
+    if (!busy && (!mailbox.empty() || !control.empty() || stop_requested)) schedule();
+    return;
+  }
+  if (phase != Phase::closing && phase != Phase::stopping) return;
+  if (!turns.empty() || in_progress) return;
+  if (more->orderly) {
+    more->orderly = false;
+    phase = Phase::stopping;
+    in_progress = true;
+    begin_call(TurnKind::stopping, nullptr, [this] { return object->stopping(); });
+    in_progress = false;
+    if (!turns.empty()) return;
+  }
+  phase = Phase::closing;
+  if (!more->children.empty()) {
+    const Address last = more->children.back();
+    home->tell_to_stop(last);
+    return;
+  }
+  finish_incarnation();
+}
+
+void ActorCell::clock_fired() noexcept {
+  if (phase == Phase::pausing) return restart();
+  log::warning("actor '" + name() +
+               "' had not ended when its grace period was over, and was destroyed");
+  more->children.clear();
+  more->orderly = false;
+  finish_incarnation();
+}
+
+void ActorCell::finish_incarnation() noexcept {
+  CellExtras& extras = *more;
+  extras.clock.stop();
+  phase = Phase::closing;
+  const Error error(Errc::actor_down, "ask an actor",
+                    "actor '" + extras.name + "' ended (" +
+                        std::string(hyperframes::name(extras.reason)) + ")" +
+                        (extras.text.empty() ? "" : ": " + extras.text));
+  {
+    DropReason reason(*home, error);
+    while (Turn* turn = turns.pop_front()) turn->frame.destroy();
+    delete std::exchange(object, nullptr);
+  }
+  is_inbox = busy = false;
+  std::destroy_at(&cancel);
+  std::construct_at(&cancel);
+  if (!plan_restart()) return finish();
+}
+
+// Says whether the actor will run again, and if so, when.
+bool ActorCell::plan_restart() noexcept {
+  CellExtras& extras = *more;
+  const RestartPolicy& policy = extras.policy;
+  const bool crashed = extras.reason == ExitReason::crashed;
+  const bool wanted = policy.kind == Restart::permanent
+                          ? extras.reason != ExitReason::stopped
+                          : policy.kind == Restart::transient && crashed;
+  if (!wanted || extras.failed_start || home->closed()) {
+    if (crashed && !extras.failed_start)
+      log::error("actor '" + extras.name + "' crashed: " + extras.text);
+    return false;
+  }
+  const Time now = home->shard.now();
+  std::erase_if(extras.restarts, [&](Time at) { return at + policy.period <= now; });
+  if (extras.restarts.size() >= policy.intensity) {
+    log::error("actor '" + extras.name + "' is given up after " +
+               std::to_string(extras.restarts.size()) +
+               " restarts; last it ended with: " + extras.text);
+    extras.reason = ExitReason::exhausted;
+    return false;
+  }
+  Duration pause = policy.backoff_min;
+  for (std::size_t i = 0; i < extras.restarts.size() && pause < policy.backoff_max; ++i) pause *= 2;
+  pause = std::min(pause, policy.backoff_max);
+  extras.restarts.push_back(now);
+  home->restarts.add();
+  log::warning(
+      "actor '" + extras.name + "' " + (crashed ? "crashed: " + extras.text : "ended") +
+      "; restart " + std::to_string(extras.restarts.size()) + " of " +
+      std::to_string(policy.intensity) + " in " +
+      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(pause).count()) + " ms");
+  phase = Phase::pausing;
+  if (!extras.keep_mailbox) empty_mailbox(Errc::actor_down);
+  home->shard.start_timer(extras.clock, now + pause);
+  return true;
+}
+
+void ActorCell::restart() noexcept {
+  Actor* made = nullptr;
+  try {
+    made = home->make(*this, *more->factory);
+  } catch (...) {
+    home->crashes.add();
+    constructor_failed();
+    more->reason = ExitReason::crashed;
+    more->text = text_of(std::current_exception());
+    if (!plan_restart()) finish();
+    return;
+  }
+  start(made);
+}
+
+void ActorCell::empty_mailbox(Errc cause) noexcept {
+  const auto end = [&](Letter* letter) {
+    home->note_dead(*letter, this, cause);
+    fail(letter, Error(cause, std::string("send ") + letter->method->name,
+                       "actor '" + name() + "' ended before it came to it"));
+  };
+  while (auto* letter = static_cast<Letter*>(mailbox.pop())) end(letter);
+  mailbox_bytes = 0;
+  while (auto* letter = static_cast<Letter*>(arrivals.pop())) end(letter);
+  while (SendWaiter* sender = senders.pop_front()) {
+    home->note_dead(*sender->letter(), this, cause);
+    sender->refused(Error(cause, std::string("send ") + sender->letter()->method->name,
+                          "actor '" + name() + "' ended before there was room for it"));
+  }
+  congested.store(false, std::memory_order_relaxed);
+}
+
+void ActorCell::finish() noexcept {
+  CellExtras& extras = *more;
+  phase = Phase::closing;
+  empty_mailbox(Errc::actor_down);
+  while (auto* watch = static_cast<Watch*>(control.pop())) delete watch;
+  while (Watch* watch = extras.watches.pop_front()) {
+    watch->down = {id, extras.name, extras.reason, extras.text};
+    watch->send_home();
+  }
+  while (!extras.watching.empty()) extras.watching.front().watch.abandon();
+  if (!extras.name.empty()) home->core.registry.remove(extras.name, address());
+  if (extras.parent.cell)
+    home->report_to_parent(extras.parent, address(), extras.reason, extras.name, extras.text);
+  if (extras.spawner) {
+    extras.spawner->failure =
+        extras.start_failure ? extras.start_failure
+                             : std::make_exception_ptr(Error(Errc::actor_down, "spawn an actor",
+                                                             "it ended before it had started"));
+    tell_spawner();
+  }
+  home->free_cell(*this);
+}
+
+void ActorCell::kill() noexcept {
+  if (!more) extras();
+  more->reason = ExitReason::stopped;
+  more->policy.kind = Restart::temporary;
+  more->children.clear();
+  more->orderly = false;
+  if (phase == Phase::pausing) {
+    more->clock.stop();
+    return finish();
+  }
+  finish_incarnation();
+}
+
+void ActorCell::child_ended(Address child, ExitReason reason, const std::string& text) noexcept {
+  if (!more || std::erase(more->children, child) == 0) return;
+  if (phase == Phase::closing) return progress();
+  if (reason == ExitReason::exhausted)
+    crash(std::make_exception_ptr(Error(Errc::actor_down, "supervise a child", text)), false);
+}
+
+void CellExtras::Clock::run(Timer& timer) noexcept {
+  static_cast<Clock&>(timer).cell.clock_fired();
+}
+
+}  // namespace hyperframes::detail

@@ -1,0 +1,226 @@
+// One actor as the runtime sees it: identity, mailbox, turns, and what happens at its end.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/detail/send_waiter.hpp>
+#include <hyperframes/actors/down.hpp>
+#include <hyperframes/actors/mailbox.hpp>
+#include <hyperframes/actors/restart.hpp>
+#include <hyperframes/runtime/detail/list.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hyperframes {
+class Actor;
+
+namespace detail {
+
+class ActorCell;
+class NodeShard;
+class StartWaiter;
+struct Watch;
+struct WatchByWatcher;
+
+/// Where an actor is; stays the same over its restarts.
+struct Address {
+  ActorCell* cell = nullptr;
+  std::uint64_t id = 0;
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+/// Ids: 1 bit group, 11 bits shard, 24 bits generation (never 0), 28 bits slot.
+namespace actor_id {
+inline constexpr int slot_bits = 28, generation_bits = 24, shard_bits = 11;
+constexpr std::uint64_t make(bool system, unsigned shard, std::uint32_t generation,
+                             std::uint32_t slot) noexcept {
+  return std::uint64_t{system} << 63 | std::uint64_t{shard} << 52 |
+         std::uint64_t{generation} << slot_bits | slot;
+}
+constexpr unsigned shard_of(std::uint64_t id) noexcept { return (id >> 52) & 0x7ff; }
+constexpr std::uint32_t slot_of(std::uint64_t id) noexcept { return id & 0xfff'ffff; }
+constexpr Group group_of(std::uint64_t id) noexcept {
+  return id >> 63 ? Group::system : Group::user;
+}
+/// The node's directory: the first actor of its first shard.
+inline constexpr std::uint64_t directory = make(false, 0, 1, 0);
+}  // namespace actor_id
+
+/// Makes the actor, each time anew.
+class Factory {
+ public:
+  virtual ~Factory() = default;
+  /// On the actor's shard.
+  virtual Actor* make() = 0;
+  /// Whether `make` may be called again.
+  virtual bool repeatable() const noexcept = 0;
+};
+
+/// What few actors need, so that an idle one stays small.
+struct CellExtras {
+  std::string name;
+  std::unique_ptr<Factory> factory;
+  RestartPolicy policy;
+  bool keep_mailbox = true;
+  MailboxOptions limits;
+
+  // Restarts.
+  std::vector<Time> restarts;  ///< Those within the policy's period, oldest first.
+
+  // Others.
+  Address parent;
+  std::vector<Address> children;
+  List<Watch> watches;             ///< Of this actor, by others.
+  List<WatchByWatcher> watching;   ///< Of others, by this actor.
+  StartWaiter* spawner = nullptr;  ///< Waits until it has started.
+  std::exception_ptr start_failure;
+
+  // The end, while it lasts.
+  struct Clock : Timer {
+    explicit Clock(ActorCell& cell) noexcept : Timer(&Clock::run), cell(cell) {}
+    static void run(Timer& timer) noexcept;
+    ActorCell& cell;
+  };
+  explicit CellExtras(ActorCell& cell) noexcept : clock(cell) {}
+  Clock clock;  ///< The grace period of a stop, or the pause before a restart.
+  ExitReason reason = ExitReason::normal;
+  std::string text;
+  bool failed_start = false;
+  bool orderly = false;  ///< `stopping` is still to be called.
+};
+
+class ActorCell final : public Work {
+ public:
+  enum class Phase : std::uint8_t {
+    free,
+    starting,  ///< `started` runs; letters wait.
+    open,
+    stopping,  ///< `stopping` runs.
+    closing,   ///< Turns were cancelled, children told to stop; waits for both.
+    pausing,   ///< Waits to be restarted; letters wait.
+  };
+  enum class TurnKind : std::uint8_t { letter, down, started, stopping, background, inbox };
+
+  ActorCell(NodeShard& home, std::uint32_t slot) noexcept
+      : Work(&ActorCell::run), home(&home), slot(slot) {}
+  ActorCell(const ActorCell&) = delete;
+  ~ActorCell();
+
+  // ---- what any code on the shard may ask
+  // ----------------------------------------------------------
+  Address address() noexcept { return {this, id}; }
+  bool accepts() const noexcept {
+    return phase != Phase::free && phase != Phase::closing && phase != Phase::stopping;
+  }
+  std::size_t depth() const noexcept { return mailbox.size(); }
+  const std::string& name() const noexcept;
+  Group group() const noexcept { return actor_id::group_of(id); }
+  CellExtras& extras();
+  /// Null while there is no object (between restarts).
+  const ServiceInfo* service() const noexcept;
+
+  // ---- letters
+  // -------------------------------------------------------------------------------------
+  enum class Taken : std::uint8_t { yes, full, refused };
+  /// From this shard. `yes`: it is the cell's. `full`: it stays the caller's, who may wait in
+  /// `senders`. `refused`: it was ended with an error, which comes back with an ask's letter, and
+  /// is put into `why` for a tell.
+  Taken offer(Letter* letter, std::optional<Error>* why = nullptr) noexcept;
+  /// From elsewhere: takes it in any case, waiting for room in `arrivals`.
+  void arrive(Letter* letter) noexcept;
+  /// Takes the next letter that is still worth handling.
+  Letter* take() noexcept;
+
+  // ---- control
+  // -------------------------------------------------------------------------------------
+  void deliver_down(Watch* watch) noexcept;
+  void stop() noexcept;
+  void crash(std::exception_ptr cause, bool at_start) noexcept;
+  /// Ends it at once, without grace: its node is being destroyed.
+  void kill() noexcept;
+  void child_ended(Address child, ExitReason reason, const std::string& text) noexcept;
+
+  // ---- turns
+  // ---------------------------------------------------------------------------------------
+  void start(Actor* made) noexcept;
+  void begin_turn(Task<void> task, TurnKind kind, bool exclusive,
+                  const MethodInfo* method) noexcept;
+  /// Begins a task of the actor's own, from the ready queue: also while it is being constructed.
+  void start_background(Task<void> task) noexcept;
+  /// Undoes what a constructor that threw has left.
+  void constructor_failed() noexcept;
+  /// Queues the cell if it has something to do.
+  void schedule() noexcept {
+    if (queued) return;
+    queued = true;
+    home_schedule();
+  }
+
+  struct Turn;
+
+  NodeShard* const home;
+  const std::uint32_t slot;
+  std::uint32_t generation = 0;
+  std::uint64_t id = 0;
+  Actor* object = nullptr;
+  const MailboxOptions* limits = nullptr;
+
+  Phase phase = Phase::free;
+  bool queued = false;
+  bool busy = false;      ///< An exclusive turn is suspended, or the inbox's coroutine works.
+  bool is_inbox = false;  ///< Letters go to a coroutine that receives them.
+  bool stop_requested = false;
+  bool in_progress = false;            ///< Guards `progress` against its own turns.
+  std::atomic<bool> congested{false};  ///< Read by other shards before they tell.
+
+  WorkQueue mailbox;
+  std::size_t mailbox_bytes = 0;
+  List<SendWaiter> senders;  ///< Coroutines of this shard that wait for room.
+  WorkQueue arrivals;        ///< Letters from elsewhere that wait for room.
+  WorkQueue control;         ///< What the system says; no bound, no policy.
+  List<Turn> turns;          ///< Suspended ones.
+  CancelSource cancel;
+  std::unique_ptr<CellExtras> more;
+  std::uint64_t handled = 0;
+
+ private:
+  friend class NodeShard;
+  friend struct CellExtras::Clock;
+
+  static void run(Work* work) noexcept;
+  void home_schedule() noexcept;
+  void work() noexcept;
+  bool has_room(const Letter& letter) const noexcept;
+  bool make_room_for(Letter& letter) noexcept;
+  void admit(Letter* letter) noexcept;
+  void admit_waiting() noexcept;
+  void note_congestion() noexcept;
+  Letter* pop() noexcept;
+  void drop_expired_arrivals() noexcept;
+
+  template <class Call>
+  void begin_call(TurnKind kind, const MethodInfo* method, Call call) noexcept;
+  void turn_ended(Turn& turn) noexcept;
+  void end_turn(Task<void>& task, TurnKind kind, const MethodInfo* method) noexcept;
+  void turn_failed(std::exception_ptr failure, Task<void>& task, TurnKind kind,
+                   const MethodInfo* method) noexcept;
+  void opened() noexcept;
+  void begin_end(ExitReason reason, std::string text) noexcept;
+  void progress() noexcept;
+  void finish_incarnation() noexcept;
+  bool plan_restart() noexcept;
+  void restart() noexcept;
+  void finish() noexcept;
+  void empty_mailbox(Errc cause) noexcept;
+  void tell_spawner() noexcept;
+  void clock_fired() noexcept;
+};
+
+}  // namespace detail
+}  // namespace hyperframes

@@ -1,0 +1,111 @@
+// A message on its way inside a process, and how one method's messages are handled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <hyperframes/runtime/buffer.hpp>
+#include <hyperframes/runtime/detail/pool.hpp>
+#include <hyperframes/runtime/detail/work.hpp>
+#include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace hyperframes {
+class Actor;
+
+namespace detail {
+
+class ActorCell;
+class NodeShard;
+class RemotePeer;
+class SendWaiter;
+struct MethodInfo;
+struct Receipt;
+struct RemoteRoute;
+
+/// One request, and later its answer, in memory of the shard that made it. An ask's letter always
+/// comes back: answered, or failed. It has one owner at a time, who may touch all of it but
+/// `waiting`, which belongs to the shard it came from.
+struct alignas(16) Letter : Work {
+  enum class Content : std::uint8_t { nothing, request, answer, failure };
+  /// What becomes of it at its end.
+  enum class Kind : std::uint8_t {
+    tell,        ///< Freed.
+    ask,         ///< Goes back to `origin`, to `waiting`.
+    remote_ask,  ///< Goes back to `origin`, and from there to a peer, by `route`.
+  };
+
+  explicit Letter(const MethodInfo& info) noexcept : Work(nullptr), method(&info) {}
+
+  std::byte* payload() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+  template <class T>
+  T& content_as() noexcept {
+    return *std::launder(reinterpret_cast<T*>(payload()));
+  }
+
+  const MethodInfo* method;
+  ActorCell* cell = nullptr;    ///< The addressee; null while it is in another process.
+  std::uint64_t target = 0;     ///< The addressee's id.
+  NodeShard* origin = nullptr;  ///< Where an answer goes.
+  union {
+    SendWaiter* waiting = nullptr;  ///< ask: who waits there, or null if nobody does any more.
+    RemoteRoute* route;             ///< remote_ask
+    Receipt* receipt;  ///< tell: to be sent back once the mailbox took it; may be null.
+  };
+  Time deadline = no_deadline;
+  RemotePeer* peer = nullptr;     ///< The other process that it came from, or went to.
+  std::size_t bytes = 0;          ///< What the mailbox is charged.
+  std::uint32_t correlation = 0;  ///< While it waits for a remote answer: its slot plus one.
+  Content content = Content::nothing;
+  Kind kind = Kind::tell;
+};
+
+/// What a method's messages need, without their types.
+struct MethodInfo {
+  std::uint64_t id;
+  const char* name;  ///< "demo.Counter.Add".
+  std::uint16_t index;
+  bool interleaved, oneway, bulk;
+
+  /// Takes the letter over and calls the handler. An empty task: the handler is done.
+  Task<void> (*invoke)(Actor& actor, Letter* letter);
+  /// Destroys the letter's request or answer.
+  void (*destroy_content)(Letter& letter) noexcept;
+  /// Moves the letter's request or answer out, as it travels between processes.
+  void (*write)(Letter& letter, Buffer& body, Segments& segments);
+  /// Makes a letter of a request from outside, after verifying it.
+  Result<Letter*> (*read_request)(Buffer body, Segments segments);
+  /// Puts an answer from outside into the letter of its ask, after verifying it.
+  Result<void> (*read_answer)(Letter& letter, Buffer body, Segments segments);
+  /// Makes what the letter's content refers to fit to be used on another shard.
+  void (*detach)(Letter& letter);
+};
+
+struct ServiceInfo {
+  std::uint64_t id;
+  const char* name;  ///< "demo.Counter".
+  std::span<const MethodInfo* const> methods;
+
+  const MethodInfo* find(std::uint64_t method_id) const noexcept {
+    for (const MethodInfo* method : methods)
+      if (method->id == method_id) return method;
+    return nullptr;
+  }
+};
+
+/// Frees a letter and what it holds, without telling anybody.
+void destroy(Letter* letter) noexcept;
+/// Ends a letter that holds an answer or a failure, on its actor's shard: it goes to who asked.
+void send_back(Letter* letter) noexcept;
+/// Ends a letter with an error. A tell just ends.
+void fail(Letter* letter, Error error) noexcept;
+/// Ends a letter whose Reply was dropped.
+void drop_unanswered(Letter* letter) noexcept;
+/// Replaces whatever it holds.
+void set_failure(Letter& letter, Error error) noexcept;
+
+}  // namespace detail
+}  // namespace hyperframes

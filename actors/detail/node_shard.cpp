@@ -1,0 +1,304 @@
+#include <hyperframes/actors/detail/node_shard.hpp>
+
+#include <cassert>
+#include <hyperframes/actors/actor.hpp>
+#include <hyperframes/actors/detail/node_core.hpp>
+#include <hyperframes/actors/detail/remote.hpp>
+#include <hyperframes/actors/detail/start_waiter.hpp>
+#include <hyperframes/runtime/log.hpp>
+
+namespace hyperframes::detail {
+namespace {
+
+constexpr std::uint32_t last_generation = (1u << actor_id::generation_bits) - 1;
+
+const MailboxOptions& usual_limits() {
+  static const MailboxOptions limits;
+  return limits;
+}
+bool usual(const MailboxOptions& limits) {
+  const MailboxOptions& usual = usual_limits();
+  return limits.messages == usual.messages && limits.bytes == usual.bytes &&
+         limits.overflow == usual.overflow;
+}
+
+/// Says something to another actor's cell, in the lane that no mailbox bounds.
+struct Control : Work {
+  enum class What : std::uint8_t { stop, child_ended };
+  Control(What what, Address to) noexcept : Work(&Control::arrive), what(what), to(to) {}
+  static void* operator new(std::size_t size) { return pool_allocate(size); }
+  static void operator delete(void* memory) noexcept { pool_release(memory); }
+
+  static void arrive(Work* work) noexcept {
+    std::unique_ptr<Control> self(static_cast<Control*>(work));
+    self->to.cell->home->arrived();
+    if (self->to.cell->id != self->to.id) return;
+    if (self->what == What::stop) return self->to.cell->stop();
+    self->to.cell->child_ended(self->child, self->reason, self->text);
+  }
+
+  What what;
+  Address to, child;
+  ExitReason reason = ExitReason::normal;
+  std::string text;
+};
+
+// The cell whose actor is being constructed: how its base class finds it. Set and read within one
+// call, so that no suspension lies between.
+thread_local ActorCell* constructing = nullptr;
+
+}  // namespace
+
+/// Cells never move, and are used again.
+class NodeShard::Chunk {
+ public:
+  static constexpr std::uint32_t size = 64;
+  Chunk() = default;
+  Chunk(const Chunk&) = delete;
+  ~Chunk() {
+    for (ActorCell& cell : cells()) cell.~ActorCell();
+  }
+  ActorCell& add(NodeShard& home, std::uint32_t slot) {
+    return *new (memory_ + sizeof(ActorCell) * used_++) ActorCell(home, slot);
+  }
+  std::span<ActorCell> cells() noexcept {
+    return {std::launder(reinterpret_cast<ActorCell*>(memory_)), used_};
+  }
+
+ private:
+  alignas(64) std::byte memory_[size * sizeof(ActorCell)];
+  std::size_t used_ = 0;
+};
+
+ActorCell* cell_being_constructed() noexcept { return constructing; }
+
+NodeShard::NodeShard(NodeCore& core, Shard& shard)
+    : core(core),
+      shard(shard),
+      delivered(shard.metrics().counter("hyperframes_letters_total", "Messages handled by actors")),
+      expired(shard.metrics().counter("hyperframes_expired_letters_total",
+                                      "Messages dropped since their deadline had passed")),
+      dead(shard.metrics().counter("hyperframes_dead_letters_total",
+                                   "Messages that no actor could take")),
+      late(shard.metrics().counter("hyperframes_late_replies_total",
+                                   "Answers that came when nobody waited any more")),
+      restarts(shard.metrics().counter("hyperframes_restarts_total", "Actors restarted")),
+      crashes(shard.metrics().counter("hyperframes_crashes_total", "Actors crashed")),
+      refused_input(shard.metrics().counter("hyperframes_refused_messages_total",
+                                            "Messages from peers that did not verify")) {}
+
+NodeShard::~NodeShard() = default;
+
+NodeShard& NodeShard::sibling(unsigned shard_index) noexcept { return core.at(shard_index); }
+
+// ---- actors
+// ----------------------------------------------------------------------------------------
+
+ActorCell& NodeShard::cell_at(std::uint32_t slot) noexcept {
+  return chunks_[slot / Chunk::size]->cells()[slot % Chunk::size];
+}
+
+ActorCell& NodeShard::allocate_cell(Group group) {
+  ActorCell* cell = nullptr;
+  if (!free_cells_.empty()) {
+    cell = free_cells_.back();
+    free_cells_.pop_back();
+  } else {
+    if (next_slot_ % Chunk::size == 0) chunks_.push_back(std::make_unique<Chunk>());
+    cell = &chunks_.back()->add(*this, next_slot_++);
+  }
+  cell->generation = cell->generation == last_generation ? 1 : cell->generation + 1;
+  cell->id = actor_id::make(group == Group::system, shard.index(), cell->generation, cell->slot);
+  cell->phase = ActorCell::Phase::starting;
+  cell->limits = &usual_limits();
+  ++actor_count_;
+  return *cell;
+}
+
+void NodeShard::free_cell(ActorCell& cell) noexcept {
+  assert(!cell.object && cell.turns.empty() && cell.mailbox.empty());
+  cell.id = 0;
+  cell.phase = ActorCell::Phase::free;
+  cell.handled = 0;
+  cell.more.reset();
+  free_cells_.push_back(&cell);
+  --actor_count_;
+}
+
+ActorCell* NodeShard::find(std::uint64_t id) noexcept {
+  const std::uint32_t slot = actor_id::slot_of(id);
+  if (slot >= next_slot_) return nullptr;
+  ActorCell& cell = cell_at(slot);
+  return cell.id == id && id ? &cell : nullptr;
+}
+
+Actor* NodeShard::make(ActorCell& cell, Factory& factory) {
+  struct Constructing {
+    explicit Constructing(ActorCell& cell) : previous(std::exchange(constructing, &cell)) {}
+    ~Constructing() { constructing = previous; }
+    ActorCell* previous;
+  } guard(cell);
+  return factory.make();
+}
+
+void NodeShard::prepare(ActorCell& cell, SpawnRequest& request) {
+  SpawnOptions& options = request.options;
+  const bool restarts = options.restart.kind != Restart::temporary;
+  if (restarts && !request.factory->repeatable())
+    throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+                "its constructor's arguments can't be copied, so it can't be restarted",
+                "pass arguments that can be copied, or use Restart::temporary");
+  if (options.mailbox.messages == 0)
+    throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+                "its mailbox would hold no message", "allow at least one");
+  if (!usual(options.mailbox)) {
+    cell.extras().limits = options.mailbox;
+    cell.limits = &cell.extras().limits;
+  }
+  if (restarts) {
+    cell.extras().policy = options.restart;
+    cell.extras().keep_mailbox = options.keep_mailbox;
+  }
+  if (request.parent.cell) cell.extras().parent = request.parent;
+  if (!options.name.empty()) {
+    core.registry.add(options.name, cell.address());
+    cell.extras().name = std::move(options.name);
+  }
+}
+
+Task<Address> NodeShard::spawn(SpawnRequest request) {
+  if (closed_) throw Error(Errc::shutting_down, "spawn an actor", "its node is being destroyed");
+  ActorCell& cell = allocate_cell(request.options.group);
+  const Address address = cell.address();
+  Actor* made = nullptr;
+  try {
+    prepare(cell, request);
+    made = make(cell, *request.factory);
+  } catch (...) {
+    if (!cell.name().empty()) core.registry.remove(cell.name(), address);
+    cell.constructor_failed();
+    free_cell(cell);
+    throw;
+  }
+  if (!cell.name().empty()) core.registry.set_service(cell.name(), made->service());
+  if (request.options.restart.kind != Restart::temporary)
+    cell.extras().factory = std::move(request.factory);
+  StartWaiter started(cell);
+  cell.start(made);
+  co_await started;
+  co_return address;
+}
+
+void NodeShard::start_now(SpawnRequest request) {
+  ActorCell& cell = allocate_cell(request.options.group);
+  prepare(cell, request);
+  cell.start(make(cell, *request.factory));
+}
+
+void NodeShard::adopt(Address parent, Address child) noexcept {
+  ActorCell& cell = *parent.cell;
+  if (cell.id == parent.id && cell.accepts()) {
+    cell.extras().children.push_back(child);
+  } else {
+    tell_to_stop(child);
+  }
+}
+
+std::vector<std::pair<Address, std::string>> NodeShard::stop_all() {
+  std::vector<std::pair<Address, std::string>> actors;
+  for_each_cell([&](ActorCell& cell) {
+    const bool child = cell.more && cell.more->parent.cell;
+    if (!child && cell.id != actor_id::directory) actors.emplace_back(cell.address(), cell.name());
+  });
+  for (auto actor = actors.rbegin(); actor != actors.rend(); ++actor) tell_to_stop(actor->first);
+  return actors;
+}
+
+void NodeShard::destroy_actors() noexcept {
+  closed_ = true;
+  for_each_cell([](ActorCell& cell) { cell.kill(); });
+}
+
+void NodeShard::tell_to_stop(Address actor) noexcept {
+  auto* control = new Control(Control::What::stop, actor);
+  post(*actor.cell->home, control, Group::system);
+}
+
+void NodeShard::report_to_parent(Address parent, Address child, ExitReason reason,
+                                 const std::string& name, const std::string& text) noexcept {
+  auto* control = new Control(Control::What::child_ended, parent);
+  control->child = child;
+  control->reason = reason;
+  control->text = "child '" + name + "' was given up: " + text;
+  post(*parent.cell->home, control, Group::system);
+}
+
+// ---- asks that wait for another process
+// --------------------------------------------------------------
+
+namespace {
+// 12 bits shard, 24 bits generation, 28 bits slot.
+constexpr int pending_slot_bits = 28, pending_generation_bits = 24;
+constexpr std::uint32_t pending_generation_mask = (1u << pending_generation_bits) - 1;
+}  // namespace
+
+unsigned shard_of_correlation(std::uint64_t correlation) noexcept {
+  return static_cast<unsigned>(correlation >> (pending_slot_bits + pending_generation_bits));
+}
+
+std::uint64_t NodeShard::add_pending(Letter* letter) {
+  if (free_pending_.empty()) {
+    free_pending_.push_back(static_cast<std::uint32_t>(pending_.size()));
+    pending_.emplace_back();
+  }
+  const std::uint32_t slot = free_pending_.back();
+  free_pending_.pop_back();
+  Pending& pending = pending_[slot];
+  pending.letter = letter;
+  letter->correlation = slot + 1;
+  return std::uint64_t{shard.index()} << (pending_slot_bits + pending_generation_bits) |
+         std::uint64_t{pending.generation} << pending_slot_bits | slot;
+}
+
+void NodeShard::forget_pending(Letter& letter) noexcept {
+  const std::uint32_t slot = letter.correlation - 1;
+  Pending& pending = pending_[slot];
+  assert(pending.letter == &letter);
+  pending.letter = nullptr;
+  pending.generation = (pending.generation + 1) & pending_generation_mask;
+  free_pending_.push_back(slot);
+  letter.correlation = 0;
+}
+
+Letter* NodeShard::take_pending(std::uint64_t correlation) noexcept {
+  const auto slot = static_cast<std::uint32_t>(correlation & ((1u << pending_slot_bits) - 1));
+  const auto generation =
+      static_cast<std::uint32_t>(correlation >> pending_slot_bits) & pending_generation_mask;
+  if (slot >= pending_.size()) return nullptr;
+  Letter* letter = pending_[slot].letter;
+  if (!letter || pending_[slot].generation != generation) return nullptr;
+  forget_pending(*letter);
+  return letter;
+}
+
+void NodeShard::fail_pending(RemotePeer& peer, const Error& reason) noexcept {
+  for (std::size_t slot = 0; slot < pending_.size(); ++slot) {
+    Letter* letter = pending_[slot].letter;
+    if (!letter || letter->peer != &peer) continue;
+    forget_pending(*letter);
+    set_failure(*letter, reason);
+    letter->waiting->came_back(letter);
+  }
+}
+
+// ---- dead letters
+// ------------------------------------------------------------------------------------
+
+void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept {
+  (cause == Errc::deadline_exceeded ? expired : dead).add();
+  if (!core.options.on_dead_letter) return;
+  core.options.on_dead_letter(
+      {letter.target, cell ? cell->name() : std::string(), letter.method->name, cause});
+}
+
+}  // namespace hyperframes::detail

@@ -1,0 +1,132 @@
+// One shard's part of a node: its actors, and the asks that went to other processes.
+#pragma once
+
+#include <cstdint>
+#include <hyperframes/actors/detail/cell.hpp>
+#include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/spawn_options.hpp>
+#include <hyperframes/runtime/metrics.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hyperframes::detail {
+
+class NodeCore;
+
+/// The cell whose actor is being constructed on this thread.
+ActorCell* cell_being_constructed() noexcept;
+/// The shard whose ask a correlation belongs to.
+unsigned shard_of_correlation(std::uint64_t correlation) noexcept;
+
+/// All of it on one shard.
+class NodeShard {
+ public:
+  NodeShard(NodeCore& core, Shard& shard);
+  NodeShard(const NodeShard&) = delete;
+  ~NodeShard();
+
+  NodeCore& core;
+  Shard& shard;
+
+  // ---- actors
+  // ------------------------------------------------------------------------------------
+
+  struct SpawnRequest {
+    SpawnOptions options;
+    std::unique_ptr<Factory> factory;
+    Address parent;
+  };
+  /// Starts an actor here and waits until it has started.
+  Task<Address> spawn(SpawnRequest request);
+  /// The actor with that id, or null if it has ended.
+  ActorCell* find(std::uint64_t id) noexcept;
+  void free_cell(ActorCell& cell) noexcept;
+  /// The same for an actor that starts at once, from outside any coroutine.
+  void start_now(SpawnRequest request);
+  /// Makes `child` a child of `parent`, an actor of this shard; stops it if that is ending.
+  void adopt(Address parent, Address child) noexcept;
+  /// Tells all actors to stop that have no parent, the latest first. Returns who they are.
+  std::vector<std::pair<Address, std::string>> stop_all();
+  /// Constructs a cell's actor.
+  Actor* make(ActorCell& cell, Factory& factory);
+  std::size_t actor_count() const noexcept { return actor_count_; }
+  /// Ends every actor at once, without grace. Nothing can be spawned afterwards.
+  void destroy_actors() noexcept;
+  bool closed() const noexcept { return closed_; }
+
+  template <class Visit>
+  void for_each_cell(Visit&& visit) {
+    for (std::uint32_t slot = 0; slot < next_slot_; ++slot)
+      if (ActorCell& cell = cell_at(slot); cell.phase != ActorCell::Phase::free) visit(cell);
+  }
+
+  // ---- between shards
+  // ----------------------------------------------------------------------------
+
+  /// Posts to another part of this node; `arrived` is called where it arrives. Both are counted, so
+  /// that a node knows when nothing of it is under way any more.
+  void post(NodeShard& to, Work* work, Group group) noexcept {
+    ++posted;
+    to.shard.post(work, group);
+  }
+  void arrived() noexcept { ++received; }
+  /// The node's part on another shard.
+  NodeShard& sibling(unsigned shard_index) noexcept;
+  std::uint64_t posted = 0, received = 0;
+
+  void tell_to_stop(Address actor) noexcept;
+  void report_to_parent(Address parent, Address child, ExitReason reason, const std::string& name,
+                        const std::string& text) noexcept;
+
+  // ---- asks that wait for another process
+  // ----------------------------------------------------------
+
+  std::uint64_t add_pending(Letter* letter);
+  /// The letter, taken out, or null if it is not waited for (any more).
+  Letter* take_pending(std::uint64_t correlation) noexcept;
+  void forget_pending(Letter& letter) noexcept;
+  /// Fails all that was asked of that peer.
+  void fail_pending(RemotePeer& peer, const Error& reason) noexcept;
+
+  // ---- dead letters
+  // ------------------------------------------------------------------------------
+
+  /// Counts and reports a letter that no handler gets.
+  void note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept;
+  /// What a Reply that is being destroyed answers with; null: Errc::no_reply.
+  const Error* drop_reason = nullptr;
+
+  Counter& delivered;
+  Counter& expired;
+  Counter& dead;
+  Counter& late;
+  Counter& restarts;
+  Counter& crashes;
+  Counter& refused_input;
+
+ private:
+  class Chunk;
+  ActorCell& cell_at(std::uint32_t slot) noexcept;
+  ActorCell& allocate_cell(Group group);
+  void prepare(ActorCell& cell, SpawnRequest& request);
+
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<ActorCell*> free_cells_;
+  std::uint32_t next_slot_ = 0;
+  std::size_t actor_count_ = 0;
+  bool closed_ = false;
+
+  struct Pending {
+    Letter* letter = nullptr;
+    std::uint32_t generation = 1;
+  };
+  std::vector<Pending> pending_;
+  std::vector<std::uint32_t> free_pending_;
+};
+
+}  // namespace hyperframes::detail

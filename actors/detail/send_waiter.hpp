@@ -1,0 +1,97 @@
+// A coroutine's wait while its message is being taken, and answered.
+#pragma once
+
+#include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/within.hpp>
+#include <hyperframes/runtime/detail/waiter.hpp>
+
+namespace hyperframes {
+class Shard;
+
+namespace detail {
+
+struct Outgoing;
+
+/// A deadline as given, or the default one from now.
+Time resolve(Within within) noexcept;
+
+/// Where a message goes.
+struct Destination {
+  ActorCell* cell = nullptr;   ///< In this process; or
+  RemotePeer* peer = nullptr;  ///< in that one.
+  std::uint64_t id = 0;
+};
+
+/// Lives in the sending frame, and owns the letter until it has been taken. While the mailbox is
+/// full, it is a node of the mailbox's list of senders (or of the peer's).
+class SendWaiter : public Waiter {
+ public:
+  SendWaiter(const Destination& to, Letter* letter, Time deadline) noexcept
+      : Waiter(deadline),
+        to_(to),
+        method_(letter->method),
+        letter_(letter),
+        asks_(letter->kind == Letter::Kind::ask),
+        deadline_(deadline) {}
+  SendWaiter(const SendWaiter&) = delete;
+  ~SendWaiter();
+
+  /// Sends. Returns whether the coroutine suspends.
+  bool send(PromiseBase& promise) noexcept;
+
+  // For mailboxes and peers.
+  Letter* letter() const noexcept { return letter_; }
+  bool asks() const noexcept { return asks_; }
+  /// The letter was taken: an asker goes on waiting for the answer, a teller is done.
+  void taken() noexcept {
+    if (asks()) {
+      state_ = State::waiting;
+    } else {
+      letter_ = nullptr;
+      wake();
+    }
+  }
+  /// The letter came back, with an answer or a failure; it is ours again.
+  void came_back(Letter* letter) noexcept {
+    letter_ = letter;
+    state_ = State::back;
+    wake();
+  }
+  void receipt_came(Receipt& receipt) noexcept;
+  /// The letter was ended by someone else, or never taken.
+  void refused(Error error) noexcept;
+
+ protected:
+  /// The answered letter; throws what went wrong instead.
+  Letter* take_answer();
+  /// Throws if the letter was not taken.
+  void check_taken();
+
+ private:
+  enum class State : std::uint8_t {
+    ours,         ///< Not sent yet, or not taken yet; or ended by `failure_`.
+    waiting,      ///< Out; it will come back.
+    receipt_out,  ///< Told to another shard's full mailbox; a receipt will come.
+    back,         ///< Ours again, with its end.
+  };
+  friend class PeerShard;
+  bool ask_here(PromiseBase& promise) noexcept;
+  bool tell_here(PromiseBase& promise) noexcept;
+  bool send_elsewhere(PromiseBase& promise, Shard& shard) noexcept;
+  bool send_to_peer(PromiseBase& promise, Shard& shard) noexcept;
+  [[noreturn]] void throw_failure(const char* verb);
+  const char* method_name() const noexcept { return method_->name; }
+
+  Destination to_;
+  const MethodInfo* method_;
+  Letter* letter_;
+  bool asks_;
+  Receipt* receipt_ = nullptr;
+  Outgoing* outgoing_ = nullptr;  ///< While a peer's queue holds the message.
+  std::unique_ptr<Error> failure_;
+  Time deadline_;
+  State state_ = State::ours;
+};
+
+}  // namespace detail
+}  // namespace hyperframes

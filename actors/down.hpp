@@ -1,0 +1,32 @@
+// The end of an actor, as told to those who monitor or join it.
+//
+//   hf::Down down = co_await node.join(worker);
+//   if (down.reason == hf::ExitReason::crashed) report(down.name, down.text);
+//
+// An actor that is restarted has not ended: its reference stays valid, and nothing is told until
+// it ends for good.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hyperframes {
+
+enum class ExitReason : std::uint8_t {
+  normal,     ///< It stopped itself, or its inbox coroutine returned.
+  stopped,    ///< It was told to stop, by its parent, its node or a program.
+  crashed,    ///< An exception left it, and it was not to be restarted.
+  exhausted,  ///< It crashed more often than its restart policy allows.
+  not_found,  ///< There was no such actor when it was asked for.
+};
+std::string_view name(ExitReason reason) noexcept;
+
+struct Down {
+  std::uint64_t id = 0;  ///< `ActorRef::id()` of the actor that ended.
+  std::string name;      ///< Its registered name, or empty.
+  ExitReason reason = ExitReason::normal;
+  std::string text;  ///< The cause, for a crash.
+};
+
+}  // namespace hyperframes

@@ -1,0 +1,38 @@
+// A table inside another one's fields, held by value and possibly absent.
+//
+//   demo::Order::Fields order{.customer = demo::Customer::Fields{.name = "Ada"}};
+//   if (order.customer) order.customer->name;
+//   order.customer = {};                                  // absent
+//
+// Like std::optional, but its type may still be incomplete, since a schema's tables may contain
+// each other.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+namespace hyperframes {
+
+template <class T>
+class Nested {
+ public:
+  Nested() noexcept = default;
+  Nested(T value) : value_(std::make_unique<T>(std::move(value))) {}
+  Nested(const Nested& other)
+      : value_(other.value_ ? std::make_unique<T>(*other.value_) : nullptr) {}
+  Nested(Nested&&) noexcept = default;
+  Nested& operator=(Nested other) noexcept {
+    value_.swap(other.value_);
+    return *this;
+  }
+  ~Nested() = default;
+
+  explicit operator bool() const noexcept { return value_ != nullptr; }
+  T& operator*() const noexcept { return *value_; }
+  T* operator->() const noexcept { return value_.get(); }
+
+ private:
+  std::unique_ptr<T> value_;
+};
+
+}  // namespace hyperframes

@@ -1,0 +1,289 @@
+#include <hyperframes/actors/node.hpp>
+
+#include <algorithm>
+#include <hyperframes/actors/detail/node_core.hpp>
+#include <hyperframes/actors/detail/remote.hpp>
+#include <hyperframes/actors/detail/watch.hpp>
+#include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <utility>
+
+#include "hyperframes_system.fbs.hpp"
+
+namespace hyperframes {
+namespace detail {
+namespace {
+
+using system::Directory;
+
+/// Answers other nodes that look for an actor by its name.
+class DirectoryActor final : public Directory::Actor {
+ public:
+  explicit DirectoryActor(NodeCore* core) : core_(*core) {}
+
+  Task<void> find_(system::Lookup request, Reply<system::Found> reply) override {
+    const std::string name(request.name());
+    const auto entry = core_.registry.find(name);
+    if (!entry.service)
+      throw Error(Errc::not_found, "find actor '" + name + "'", "no actor has that name there",
+                  "check the name, and that it has been started");
+    if (request.service_id() != 0 && request.service_id() != entry.service->id)
+      throw Error(Errc::invalid_argument, "find actor '" + name + "'",
+                  std::string("it has service ") + entry.service->name,
+                  "ask for that service, or for another name");
+    reply.send({.actor = entry.address.id});
+    co_return;
+  }
+
+ private:
+  NodeCore& core_;
+};
+
+}  // namespace
+
+// ---- names
+// -----------------------------------------------------------------------------------------
+
+void Registry::add(const std::string& name, Address address) {
+  std::scoped_lock lock(mutex_);
+  const bool is_new = entries_.try_emplace(name, Entry{address, nullptr}).second;
+  if (!is_new)
+    throw Error(Errc::already_exists, "register actor '" + name + "'", "the name is taken",
+                "use another one, or stop the actor that has it");
+}
+void Registry::set_service(const std::string& name, const ServiceInfo& service) {
+  std::scoped_lock lock(mutex_);
+  entries_.at(name).service = &service;
+}
+void Registry::remove(const std::string& name, Address address) noexcept {
+  std::scoped_lock lock(mutex_);
+  const auto entry = entries_.find(name);
+  if (entry != entries_.end() && entry->second.address == address) entries_.erase(entry);
+}
+Registry::Entry Registry::find(const std::string& name) const {
+  std::scoped_lock lock(mutex_);
+  const auto entry = entries_.find(name);
+  return entry == entries_.end() ? Entry{} : entry->second;
+}
+std::vector<std::string> Registry::names() const {
+  std::scoped_lock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_)
+    if (entry.service) names.push_back(name);
+  return names;
+}
+
+// ---- the core
+// --------------------------------------------------------------------------------------
+
+NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
+    : node(node), runtime(runtime), options(std::move(given)) {
+  shards_.resize(runtime.shard_count());
+  runtime.on_every_shard([this](Shard& shard) {
+    shards_[shard.index()] = std::make_unique<NodeShard>(*this, shard);
+    if (shard.index() == 0) start_directory();
+  });
+  if (options.network) network_ = std::make_unique<net::Network>(runtime, *options.network, *this);
+}
+
+// The first actor of the first shard: other nodes know its id.
+void NodeCore::start_directory() {
+  at(0).start_now({.options = {},
+                   .factory = std::make_unique<FactoryOf<DirectoryActor, NodeCore*>>(false, this),
+                   .parent = {}});
+}
+
+NodeCore::~NodeCore() {
+  network_.reset();
+  runtime.on_every_shard([this](Shard& shard) { at(shard.index()).destroy_actors(); });
+  drain();
+  // Memory of a shard is given back on it.
+  runtime.on_every_shard([this](Shard& shard) {
+    for (auto& [key, peer] : peers_) peer->release(shard.index());
+    shards_[shard.index()].reset();
+  });
+}
+
+// Until nothing that parts of this node sent each other is under way any more.
+void NodeCore::drain() noexcept {
+  while (true) {
+    std::mutex mutex;
+    std::uint64_t posted = 0, received = 0;
+    runtime.on_every_shard([&](Shard& shard) {
+      std::scoped_lock lock(mutex);
+      posted += at(shard.index()).posted;
+      received += at(shard.index()).received;
+    });
+    if (posted == received) return;
+    runtime.run_left_over();
+  }
+}
+
+NodeShard& NodeCore::here() {
+  Shard* shard = Shard::current();
+  if (!shard || &shard->runtime() != &runtime)
+    throw Error(Errc::invalid_argument, "use node '" + options.name + "'",
+                "the caller runs on no shard of its runtime", "use Runtime::run");
+  return at(shard->index());
+}
+
+net::Network& NodeCore::network() {
+  if (!network_)
+    throw Error(Errc::unsupported, "use the network of node '" + options.name + "'",
+                "it was made without one", "set Node::Options::network");
+  return *network_;
+}
+
+RemotePeer& NodeCore::peer(const net::PeerInfo& info) {
+  std::scoped_lock lock(peers_mutex_);
+  auto& peer = peers_[{info.node_id, info.incarnation}];
+  if (!peer) peer = std::make_unique<RemotePeer>(*this, info);
+  return *peer;
+}
+
+Task<RemotePeer*> NodeCore::connect(net::Endpoint endpoint, Time deadline) {
+  const net::SessionRef session = co_await network().connect(endpoint, deadline);
+  RemotePeer& peer = this->peer(session->peer());
+  peer.set_endpoint(endpoint);
+  peer.on(here().shard.index()).session = session;
+  co_return &peer;
+}
+
+void NodeCore::on_message(net::Session& session, net::Lane lane, net::Message message) noexcept {
+  NodeShard& here = at(Shard::current()->index());
+  receive(here, peer(session.peer()).on(here.shard.index()), session, lane, std::move(message));
+}
+
+void NodeCore::on_session_up(net::Session& session) noexcept {
+  peer(session.peer()).on(Shard::current()->index()).session = net::SessionRef(&session);
+}
+
+void NodeCore::on_session_down(net::Session& session, const Error& reason) noexcept {
+  PeerShard& part = peer(session.peer()).on(Shard::current()->index());
+  if (part.session.get() == &session) part.went_down(reason);
+}
+
+Task<Address> spawn_actor(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+                          Address parent) {
+  NodeShard& here = core.here();
+  const unsigned shard = options.shard == this_shard ? here.shard.index() : options.shard;
+  if (shard >= core.shard_count())
+    throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+                "there is no shard " + std::to_string(shard),
+                "the runtime has " + std::to_string(core.shard_count()));
+  NodeShard& there = core.at(shard);
+  NodeShard::SpawnRequest request{std::move(options), std::move(factory), parent};
+  Address made;
+  if (&there == &here) {
+    made = co_await there.spawn(std::move(request));
+  } else {
+    auto moved = std::make_shared<NodeShard::SpawnRequest>(std::move(request));
+    made =
+        co_await call_on(there.shard, [&there, moved] { return there.spawn(std::move(*moved)); });
+  }
+  if (parent.cell) here.adopt(parent, made);
+  co_return made;
+}
+
+}  // namespace detail
+
+// ---- Node
+// ------------------------------------------------------------------------------------------
+
+Node::Node(Runtime& runtime, Options options)
+    : core_(std::make_unique<detail::NodeCore>(*this, runtime, std::move(options))) {}
+Node::~Node() = default;
+
+const std::string& Node::name() const noexcept { return core_->options.name; }
+Runtime& Node::runtime() const noexcept { return core_->runtime; }
+std::uint64_t Node::id() const noexcept {
+  return core_->options.network ? core_->network().node_id() : 0;
+}
+net::Network& Node::network() { return core_->network(); }
+std::vector<std::string> Node::names() const { return core_->registry.names(); }
+std::size_t Node::actor_count() const {
+  detail::NodeShard& here = core_->here();
+  return here.actor_count() - (here.shard.index() == 0 ? 1 : 0);  // the directory is not the user's
+}
+
+Task<ActorRef> Node::start(SpawnOptions options, std::unique_ptr<detail::Factory> factory) {
+  const detail::Address made =
+      co_await detail::spawn_actor(*core_, std::move(options), std::move(factory), {});
+  co_return ActorRef(detail::Destination{made.cell, nullptr, made.id});
+}
+
+Result<ActorRef> Node::find(const std::string& name, std::uint64_t service_id) const {
+  const auto entry = core_->registry.find(name);
+  if (!entry.service)
+    return Error(Errc::not_found, "find actor '" + name + "' in node '" + this->name() + "'",
+                 "no actor has that name", "check the name, and that it has been started");
+  if (entry.service->id != service_id)
+    return Error(Errc::invalid_argument, "find actor '" + name + "' in node '" + this->name() + "'",
+                 std::string("it has service ") + entry.service->name,
+                 "ask for that service, or for another name");
+  return ActorRef(detail::Destination{entry.address.cell, nullptr, entry.address.id});
+}
+
+void Node::stop(const ActorRef& actor) {
+  const auto& to = actor.destination();
+  if (!to.cell)
+    throw Error(Errc::invalid_argument, "stop an actor",
+                to.id ? "it runs in another process" : "the reference is empty",
+                "stop it from its own process");
+  core_->here().tell_to_stop({to.cell, to.id});
+}
+
+Task<Down> Node::join(ActorRef actor, Time deadline) {
+  const auto& to = actor.destination();
+  if (!to.cell)
+    throw Error(Errc::invalid_argument, "join an actor",
+                to.id ? "it runs in another process" : "the reference is empty",
+                "join actors of this process");
+  co_return co_await detail::JoinWaiter(&core_->here(), {to.cell, to.id}, deadline);
+}
+
+Task<net::Endpoint> Node::listen(net::Endpoint endpoint) {
+  return core_->network().listen(std::move(endpoint));
+}
+
+Task<RemoteNode> Node::connect(net::Endpoint endpoint, Within within) {
+  co_return RemoteNode(*co_await core_->connect(std::move(endpoint), detail::resolve(within)));
+}
+
+Task<std::vector<std::string>> Node::close(Duration grace) {
+  const Time limit = after(grace);
+  std::vector<std::string> left;
+  for (unsigned shard = 0; shard < core_->shard_count(); ++shard) {
+    detail::NodeShard* part = &core_->at(shard);
+    const auto actors = co_await call_on(part->shard, [part] { return part->stop_all(); });
+    for (const auto& [address, name] : actors) {
+      try {
+        co_await detail::JoinWaiter(&core_->here(), address, limit);
+      } catch (const Error& error) {
+        if (!error.is(Errc::deadline_exceeded)) throw;
+        left.push_back(name.empty() ? "actor " + std::to_string(address.id) : name);
+      }
+    }
+  }
+  if (core_->options.network)
+    co_await core_->network().close(std::max(limit - Clock::now(), Duration(1ms)));
+  co_return left;
+}
+
+// ---- RemoteNode
+// ------------------------------------------------------------------------------------
+
+std::uint64_t RemoteNode::id() const noexcept { return peer_->node_id; }
+std::uint64_t RemoteNode::incarnation() const noexcept { return peer_->incarnation; }
+
+Task<ActorRef> RemoteNode::find(std::string name, std::uint64_t service_id, Within within) {
+  detail::RemotePeer* peer = peer_;
+  const detail::Directory::Ref directory(
+      ActorRef(detail::Destination{nullptr, peer, detail::actor_id::directory}));
+  const system::Lookup request({.name = std::move(name), .service_id = service_id});
+  const auto found = co_await directory.find_(request, within);
+  co_return ActorRef(detail::Destination{nullptr, peer, found.actor()});
+}
+
+}  // namespace hyperframes

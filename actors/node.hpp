@@ -1,0 +1,193 @@
+// A node: the actors of one process, their names, and the way to those of other processes.
+//
+//   hf::Node node(runtime, {.name = "server"});
+//   auto counter = co_await node.spawn<CounterActor>("counter");              // on this shard
+//   auto remote = co_await (co_await node.connect(endpoint)).find<demo::Counter>("counter");
+//
+// Several nodes may share a runtime. A node is made and destroyed off the shards, while its runtime
+// exists; everything else is called on a shard. References, replies and remote nodes must not
+// outlive it.
+#pragma once
+
+#include <functional>
+#include <hyperframes/actors/actor.hpp>
+#include <hyperframes/actors/dead_letter.hpp>
+#include <hyperframes/actors/detail/cell.hpp>
+#include <hyperframes/actors/down.hpp>
+#include <hyperframes/actors/inbox.hpp>
+#include <hyperframes/actors/ref.hpp>
+#include <hyperframes/actors/spawn_options.hpp>
+#include <hyperframes/actors/within.hpp>
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace hyperframes {
+
+class Node;
+class Runtime;
+
+namespace detail {
+class NodeCore;
+
+/// Keeps an actor's constructor arguments: copies for a restart, or moves if there is none.
+template <class Made, class... Arguments>
+class FactoryOf final : public Factory {
+ public:
+  FactoryOf(bool repeats, Arguments... arguments)
+      : arguments_(std::move(arguments)...), repeats_(repeats) {}
+  Actor* make() override {
+    return std::apply(
+        [this](auto&... arguments) -> Actor* {
+          if constexpr ((std::is_copy_constructible_v<Arguments> && ...))
+            if (repeats_) return new Made(arguments...);
+          return new Made(std::move(arguments)...);
+        },
+        arguments_);
+  }
+  bool repeatable() const noexcept override {
+    return (std::is_copy_constructible_v<Arguments> && ...);
+  }
+
+ private:
+  std::tuple<Arguments...> arguments_;
+  bool repeats_;
+};
+
+Task<Address> spawn_actor(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+                          Address parent);
+
+}  // namespace detail
+
+/// A process that this node has a session with. A plain value, as valid as its node.
+class RemoteNode {
+ public:
+  explicit RemoteNode(detail::RemotePeer& peer) noexcept : peer_(&peer) {}
+  std::uint64_t id() const noexcept;
+  /// Grows with each start of that process.
+  std::uint64_t incarnation() const noexcept;
+
+  /// The actor that is registered there under `name`. Throws not_found; invalid_argument if it has
+  /// another service than `Service`.
+  template <class Service>
+  Task<typename Service::Ref> find(std::string name, Within within = {}) {
+    co_return typename Service::Ref(co_await find(std::move(name), Service::service_id, within));
+  }
+
+ private:
+  Task<ActorRef> find(std::string name, std::uint64_t service_id, Within within);
+  detail::RemotePeer* peer_;
+};
+
+class Node {
+ public:
+  struct Options {
+    std::string name = "node";  ///< In logs.
+    /// Without it the node talks to no other process.
+    std::optional<net::Network::Options> network{};
+    /// Called on the shard where a letter died. Must not throw or suspend.
+    std::function<void(const DeadLetter&)> on_dead_letter{};
+  };
+
+  explicit Node(Runtime& runtime) : Node(runtime, Options()) {}
+  Node(Runtime& runtime, Options options);
+  /// Ends what is left, without grace; `close` first for an orderly end.
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const std::string& name() const noexcept;
+  Runtime& runtime() const noexcept;
+  /// The identity that peers see; 0 without a network.
+  std::uint64_t id() const noexcept;
+
+  /// Starts an actor, and waits until its `started()` has ended. Throws what that, or the
+  /// constructor, throws, or already_exists for its name. The arguments are moved to the actor's
+  /// shard; if it may be restarted, they are kept there and copied.
+  template <class Made, class... Arguments>
+    requires std::derived_from<Made, Actor>
+  Task<typename Made::Service::Ref> spawn(SpawnOptions options, Arguments... arguments) {
+    auto made = factory<Made>(options, std::move(arguments)...);
+    co_return typename Made::Service::Ref(co_await start(std::move(options), std::move(made)));
+  }
+  template <class Made, class... Arguments>
+    requires std::derived_from<Made, Actor>
+  Task<typename Made::Service::Ref> spawn(const char* name, Arguments... arguments) {
+    return spawn<Made>(SpawnOptions{.name = name}, std::move(arguments)...);
+  }
+
+  /// The inbox form: `function(Service::Inbox, arguments...)` returns the task that receives.
+  template <class Service, class Function, class... Arguments>
+    requires(!std::derived_from<Service, Actor>)
+  Task<typename Service::Ref> spawn(SpawnOptions options, Function function,
+                                    Arguments... arguments) {
+    using Made = detail::InboxOf<Service, Function, Arguments...>;
+    auto made = factory<Made>(options, std::move(function), std::move(arguments)...);
+    co_return typename Service::Ref(co_await start(std::move(options), std::move(made)));
+  }
+  template <class Service, class Function, class... Arguments>
+    requires(!std::derived_from<Service, Actor>)
+  Task<typename Service::Ref> spawn(const char* name, Function function, Arguments... arguments) {
+    return spawn<Service>(SpawnOptions{.name = name}, std::move(function), std::move(arguments)...);
+  }
+
+  /// The actor of this node that is registered under `name`: Errc::not_found, or invalid_argument
+  /// if it has another service. Also from foreign threads.
+  template <class Service>
+  Result<typename Service::Ref> find(const std::string& name) const {
+    auto found = find(name, Service::service_id);
+    if (!found) return found.error();
+    return typename Service::Ref(*found);
+  }
+  /// The registered names, sorted.
+  std::vector<std::string> names() const;
+  /// Actors that have not ended, on the current shard.
+  std::size_t actor_count() const;
+
+  /// Tells an actor to stop: it takes no more letters, its turns are cancelled. Does not wait.
+  void stop(const ActorRef& actor);
+  /// Waits for an actor's end. Throws deadline_exceeded.
+  Task<Down> join(ActorRef actor, Time deadline = no_deadline);
+
+  /// Accepts peers; see net::Network::listen.
+  Task<net::Endpoint> listen(net::Endpoint endpoint);
+  /// The node at `endpoint`; connects if there is no session with it yet.
+  Task<RemoteNode> connect(net::Endpoint endpoint, Within within = {});
+  net::Network& network();
+
+  /// Stops all actors (those that others depend on last started, first stopped), waits for them,
+  /// then closes the network, all until `grace` has passed. Returns the names of actors that had
+  /// not ended.
+  Task<std::vector<std::string>> close(Duration grace);
+
+ private:
+  friend class detail::NodeCore;
+  friend class Actor;
+
+  template <class Made, class... Arguments>
+  static std::unique_ptr<detail::Factory> factory(const SpawnOptions& options,
+                                                  Arguments... arguments) {
+    return std::make_unique<detail::FactoryOf<Made, Arguments...>>(
+        options.restart.kind != Restart::temporary, std::move(arguments)...);
+  }
+  Task<ActorRef> start(SpawnOptions options, std::unique_ptr<detail::Factory> factory);
+  Result<ActorRef> find(const std::string& name, std::uint64_t service_id) const;
+
+  std::unique_ptr<detail::NodeCore> core_;
+};
+
+template <class Child, class... Arguments>
+Task<typename Child::Service::Ref> Actor::spawn(SpawnOptions options, Arguments... arguments) {
+  auto factory = Node::factory<Child>(options, std::move(arguments)...);
+  const detail::Address made = co_await detail::spawn_actor(*node().core_, std::move(options),
+                                                            std::move(factory), cell_->address());
+  co_return
+      typename Child::Service::Ref(ActorRef(detail::Destination{made.cell, nullptr, made.id}));
+}
+
+}  // namespace hyperframes

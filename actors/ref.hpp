@@ -1,0 +1,74 @@
+// A reference to an actor: on this shard, on another one, or in another process.
+//
+//   demo::CounterRef counter = co_await server.find<demo::Counter>("counter");
+//   auto value = co_await counter.add({.delta = 2}, hf::within(50ms));
+//   bool taken = counter.try_add({.delta = 2});   // tells, and never suspends
+//
+// A plain value that may be copied and sent to any shard of its node; it must not outlive that
+// node. It stays valid while its actor is restarted. When the actor has ended, asks fail with
+// Errc::actor_down; when its process has, with Errc::peer_lost. Used on a shard only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <hyperframes/actors/ask.hpp>
+#include <hyperframes/actors/detail/letter_of.hpp>
+#include <hyperframes/actors/detail/send_waiter.hpp>
+#include <hyperframes/actors/within.hpp>
+
+namespace hyperframes {
+
+/// Without its service: for monitoring, stopping and as the base of generated references.
+class ActorRef {
+ public:
+  ActorRef() noexcept = default;
+  /// For the runtime.
+  explicit ActorRef(detail::Destination to) noexcept : to_(to) {}
+
+  explicit operator bool() const noexcept { return to_.id != 0; }
+  /// Unique in its node and never used again there.
+  std::uint64_t id() const noexcept { return to_.id; }
+  /// Whether it runs in this process.
+  bool is_local() const noexcept { return to_.cell != nullptr; }
+  const detail::Destination& destination() const noexcept { return to_; }
+
+  friend bool operator==(const ActorRef& a, const ActorRef& b) noexcept {
+    return a.to_.id == b.to_.id && a.to_.cell == b.to_.cell && a.to_.peer == b.to_.peer;
+  }
+
+ protected:
+  template <class Method, class... Segments>
+  Ask<Method> ask(typename Method::Request request, Segments... segments_and_within) const {
+    return make<Ask<Method>, Method>(std::move(request), std::move(segments_and_within)...);
+  }
+  template <class Method, class... Segments>
+  Tell tell(typename Method::Request request, Segments... segments_and_within) const {
+    return make<Tell, Method>(std::move(request), std::move(segments_and_within)...);
+  }
+  template <class Method, class... Segments>
+  bool try_tell(typename Method::Request request, Segments... segments) const {
+    return Tell(to_, detail::make_letter<Method>(std::move(request), std::move(segments)...), {})
+        .now();
+  }
+
+ private:
+  template <class Call, class Method>
+  Call make(typename Method::Request request, Within within) const {
+    return Call(to_, detail::make_letter<Method>(std::move(request)), within);
+  }
+  template <class Call, class Method>
+  Call make(typename Method::Request request, Segments segments, Within within) const {
+    return Call(to_, detail::make_letter<Method>(std::move(request), std::move(segments)), within);
+  }
+
+  detail::Destination to_;
+};
+
+}  // namespace hyperframes
+
+template <>
+struct std::hash<hyperframes::ActorRef> {
+  std::size_t operator()(const hyperframes::ActorRef& ref) const noexcept {
+    return std::hash<std::uint64_t>()(ref.id());
+  }
+};

@@ -1,0 +1,29 @@
+// How an actor is started.
+//
+//   co_await node.spawn<Store>({.name = "store", .shard = 1}, path);
+//   co_await node.spawn<Store>("store", path);       // the same, on this shard, by name only
+//   co_await node.spawn<Store>({}, path);            // without a name: reached by its reference
+#pragma once
+
+#include <hyperframes/actors/mailbox.hpp>
+#include <hyperframes/actors/restart.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <limits>
+#include <string>
+
+namespace hyperframes {
+
+inline constexpr unsigned this_shard = std::numeric_limits<unsigned>::max();
+
+struct SpawnOptions {
+  std::string name{};  ///< Under which `find` knows it, here and from other nodes. May be empty.
+  unsigned shard = this_shard;
+  MailboxOptions mailbox{};
+  RestartPolicy restart{};
+  /// What becomes of waiting letters when it crashes and is restarted: true keeps them for its
+  /// successor, false sends them to the dead letters.
+  bool keep_mailbox = true;
+  Group group = Group::user;
+};
+
+}  // namespace hyperframes

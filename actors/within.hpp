@@ -1,0 +1,23 @@
+// How long a call may take.
+//
+//   co_await counter.add({.delta = 2}, hf::within(50ms));   // throws deadline_exceeded after 50 ms
+//   co_await counter.add({.delta = 2}, hf::until(limit));   // at a given time
+//   co_await counter.add({.delta = 2});                     // Timing::default_deadline(), 5 s
+//
+// The deadline of an ask travels with it: work whose asker no longer waits is not begun.
+#pragma once
+
+#include <hyperframes/runtime/time.hpp>
+
+namespace hyperframes {
+
+struct Within {
+  /// `Time{}` stands for the default deadline from the moment of the call.
+  Time deadline{};
+};
+
+/// `span` from now. A huge span means "no deadline".
+inline Within within(Duration span) noexcept { return {after(span)}; }
+inline Within until(Time deadline) noexcept { return {deadline}; }
+
+}  // namespace hyperframes
