@@ -181,7 +181,9 @@ std::string Table::render(const Screen& screen) const {
     titles.push_back(columns_[column].title);
     rule += std::string(column == 0 ? 0 : 2, ' ') + std::string(widths[column], '-');
   }
-  std::string text = line_of(titles, Tone::bold) + rule + "\n";
+  const bool has_head = std::any_of(titles.begin(), titles.end(),
+                                    [](const std::string& title) { return !title.empty(); });
+  std::string text = has_head ? line_of(titles, Tone::bold) + rule + "\n" : "";
   for (const auto& row : rows_) text += row ? line_of(*row, Tone::plain) : rule + "\n";
   return text;
 }

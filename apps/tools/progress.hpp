@@ -60,7 +60,8 @@ class Screen {
   std::optional<Time> last_plain_;
 };
 
-/// Columns with a head, each as wide as its widest cell; cells may be painted.
+/// Columns, each as wide as its widest cell; cells may be painted. Without any title there is no
+/// head.
 class Table {
  public:
   enum class Align : std::uint8_t { left, right };

@@ -127,6 +127,12 @@ TEST_CASE("painted cells keep a table's columns straight") {
   CHECK(table.render(screen).find(" \x1b[32m1\x1b[0m   2\n10  20\n") != std::string::npos);
 }
 
+TEST_CASE("a table without titles has no head") {
+  Table table({{"", Table::Align::left}, {""}});
+  table.add_row({"server-0", "7"});
+  CHECK(table.render(plain_screen()) == "server-0  7\n");
+}
+
 TEST_CASE("numbers are written as people read them") {
   CHECK(with_separators(0) == "0");
   CHECK(with_separators(999) == "999");
