@@ -1,0 +1,207 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <hyperframes/apps/ps/bytes.hpp>
+#include <hyperframes/apps/ps/ledger.hpp>
+#include <hyperframes/runtime/crc32c.hpp>
+#include <hyperframes/runtime/offload.hpp>
+#include <optional>
+
+namespace hyperframes::ps {
+namespace {
+
+constexpr std::uint64_t ledger_magic = 0x524547444c504648;  // "HFPLDGER"
+constexpr std::uint32_t ledger_format = 1;
+
+void append_header(Bytes& out) {
+  detail::put<std::uint64_t>(out, ledger_magic);
+  detail::put<std::uint32_t>(out, ledger_format);
+  detail::put<std::uint32_t>(out, crc32c(std::span(out).last(12)));
+}
+
+void append_record(Bytes& out, const LedgerEntry& entry) {
+  const std::size_t start = out.size();
+  for (const auto value :
+       {entry.job, entry.epoch, entry.unit, entry.batch, entry.table, entry.shard})
+    detail::put<std::uint32_t>(out, value);
+  detail::put<std::uint64_t>(out, entry.counter);
+  detail::put<std::uint32_t>(out, static_cast<std::uint32_t>(entry.state));
+  detail::put<std::uint32_t>(out, crc32c(std::span(out).subspan(start)));
+}
+
+/// Empty for what is no whole record.
+std::optional<LedgerEntry> parse_record(std::span<const std::byte> bytes) {
+  detail::ByteReader reader(bytes, "read a ledger's record");
+  LedgerEntry entry;
+  for (auto* value :
+       {&entry.job, &entry.epoch, &entry.unit, &entry.batch, &entry.table, &entry.shard})
+    *value = reader.get<std::uint32_t>();
+  entry.counter = reader.get<std::uint64_t>();
+  const auto state = reader.get<std::uint32_t>();
+  entry.state = static_cast<LedgerEntry::State>(state);
+  const bool whole = reader.get<std::uint32_t>() == crc32c(bytes.first(Ledger::record_bytes - 4));
+  if (!whole || state < 1 || state > 2) return std::nullopt;
+  return entry;
+}
+
+void check_header(std::span<const std::byte> bytes, const std::string& path) {
+  const auto tried = fmt::format("read the ledger '{}'", path);
+  detail::ByteReader reader(bytes, tried);
+  const auto magic = reader.get<std::uint64_t>();
+  const auto format = reader.get<std::uint32_t>();
+  const auto sum = reader.get<std::uint32_t>();
+  if (magic != ledger_magic || sum != crc32c(bytes.first(12)))
+    throw Error(Errc::corrupt, tried, "it does not begin as a ledger does",
+                "name a file that a worker wrote with --ledger, or a new one");
+  if (format != ledger_format)
+    throw Error(Errc::version_mismatch, tried,
+                fmt::format("its format is {}, and this program knows {}", format, ledger_format),
+                "use the program that wrote it");
+}
+
+/// A crash leaves whole records, then at most some that are damaged. A whole record behind a
+/// damaged one means that the file was hurt later.
+std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
+  // A header that a crash cut short has no records behind it.
+  if (bytes.size() < Ledger::header_bytes) return {};
+  check_header(bytes.first(Ledger::header_bytes), path);
+  bytes = bytes.subspan(Ledger::header_bytes);
+  std::vector<LedgerEntry> entries;
+  entries.reserve(bytes.size() / Ledger::record_bytes);
+  std::optional<std::size_t> damaged;
+  for (std::size_t i = 0; bytes.size() >= Ledger::record_bytes; ++i) {
+    const auto entry = parse_record(bytes.first(Ledger::record_bytes));
+    bytes = bytes.subspan(Ledger::record_bytes);
+    if (!entry && !damaged) damaged = i;
+    if (!entry) continue;
+    if (damaged)
+      throw Error(
+          Errc::corrupt, fmt::format("read the ledger '{}'", path),
+          fmt::format("record {} is damaged, and record {} behind it is whole", *damaged, i),
+          "restore it from a copy");
+    entries.push_back(*entry);
+  }
+  return entries;
+}
+
+Bytes read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw Error(std::error_code(errno, std::generic_category()),
+                fmt::format("read the ledger '{}'", path), "it can't be opened",
+                "name a file that a worker wrote with --ledger");
+  Bytes bytes(static_cast<std::size_t>(std::filesystem::file_size(path)));
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<LedgerEntry> read_ledger(const std::string& path) {
+  return parse_ledger(read_bytes(path), path);
+}
+
+/// An advisory lock on the file, for as long as this lives.
+class Ledger::Lock {
+ public:
+  explicit Lock(const std::string& path)
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    const auto tried = fmt::format("open the ledger '{}'", path);
+    if (descriptor_ < 0)
+      throw Error::system(errno, tried, {}, "choose a file in a folder that this user may write");
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+    const int error = errno;
+    ::close(descriptor_);
+    if (error != EWOULDBLOCK) throw Error::system(error, tried);
+    throw Error(Errc::rejected, tried, "another process writes it",
+                "give each worker a ledger of its own");
+  }
+  Lock(const Lock&) = delete;
+  ~Lock() { ::close(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+Ledger::Ledger(File file, std::unique_ptr<Lock> lock, std::uint64_t end)
+    : lock_(std::move(lock)), file_(std::move(file)), end_(end) {}
+Ledger::~Ledger() = default;
+
+Task<std::unique_ptr<Ledger>> Ledger::open(std::string path) {
+  struct Found {
+    std::unique_ptr<Lock> lock;
+    std::size_t entries = 0;
+    bool has_header = false;
+  };
+  Found found = co_await offload([path] {
+    Found result;
+    result.lock = std::make_unique<Lock>(path);
+    const Bytes bytes = read_bytes(path);
+    result.has_header = bytes.size() >= header_bytes;
+    result.entries = parse_ledger(bytes, path).size();
+    return result;
+  });
+  File file = co_await File::open(path, File::Mode::create);
+  const std::uint64_t end = header_bytes + found.entries * record_bytes;
+  co_await file.truncate(found.has_header ? end : 0);
+  if (!found.has_header) {
+    Bytes header;
+    append_header(header);
+    Segments data(Buffer::copy_of(std::span<const std::byte>(header)));
+    co_await file.write_at(0, std::move(data));
+    co_await file.sync();
+    auto folder = std::filesystem::absolute(path).parent_path().string();
+    co_await sync_directory(std::move(folder));
+  }
+  co_return std::unique_ptr<Ledger>(new Ledger(std::move(file), std::move(found.lock), end));
+}
+
+Task<void> Ledger::add(std::vector<LedgerEntry> entries) {
+  Bytes records;
+  records.reserve(entries.size() * record_bytes);
+  for (const auto& entry : entries) append_record(records, entry);
+  const auto lock = co_await writing_.lock();
+  Segments data(Buffer::copy_of(std::span<const std::byte>(records)));
+  co_await file_.write_at(end_, std::move(data));
+  end_ += records.size();
+}
+
+Task<void> Ledger::sync() {
+  const std::uint64_t wanted = end_;
+  const auto lock = co_await syncing_.lock();
+  if (synced_end_ >= wanted) co_return;  // by the call before this one
+  const std::uint64_t covered = end_;
+  co_await file_.sync();
+  synced_end_ = covered;
+}
+
+Task<void> Ledger::close() {
+  co_await sync();
+  co_await file_.close();
+}
+
+void LedgerSummary::add(std::span<const LedgerEntry> entries) {
+  for (const auto& entry : entries) {
+    const Key key{entry.table, entry.counter};
+    const auto [found, inserted] = pushes_.try_emplace(key, entry);
+    if (inserted) continue;
+    LedgerEntry& known = found->second;
+    LedgerEntry same = entry;
+    same.state = known.state;
+    if (same != known)
+      throw Error(Errc::corrupt, "put ledgers together",
+                  fmt::format("counter {:x} of table {} stands for two different pushes",
+                              entry.counter, entry.table),
+                  "give ledgers of one run only");
+    known.state = std::max(known.state, entry.state);
+  }
+}
+
+}  // namespace hyperframes::ps

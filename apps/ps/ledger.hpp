@@ -1,0 +1,100 @@
+// A worker's ledger: which pushes it sent, and which of them were acknowledged. With it a separate
+// process can prove that nothing acknowledged was lost and nothing was applied twice.
+//
+//   auto ledger = co_await ps::Ledger::open("worker-0.ledger");
+//   co_await ledger->add({entry});                       // in doubt, before the push is sent
+//   co_await ledger->add({entry.acknowledged()});        // after its acknowledgement
+//   co_await ledger->sync();                             // both survive power loss from here on
+//
+// A file of fixed, checksummed records that only grows. What a crash left half-written at its end
+// is cut off when it is opened again; damage before that is reported as corrupt. Records of one
+// push need not be in one ledger: whoever takes over a work unit sends, and notes, the same pushes.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <hyperframes/apps/ps/slots.hpp>
+#include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/file.hpp>
+#include <hyperframes/runtime/mutex.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hyperframes::ps {
+
+/// One message of a push: the part of a batch that went to one parameter shard.
+struct LedgerEntry {
+  enum class State : std::uint32_t { in_doubt = 1, acknowledged = 2 };
+
+  std::uint32_t job = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t unit = 0;
+  std::uint32_t batch = 0;
+  TableId table = 0;
+  ShardId shard = 0;
+  std::uint64_t counter = 0;  ///< The id of its counter row, in that table.
+  State state = State::in_doubt;
+
+  LedgerEntry acknowledged() const noexcept {
+    LedgerEntry entry = *this;
+    entry.state = State::acknowledged;
+    return entry;
+  }
+  friend bool operator==(const LedgerEntry&, const LedgerEntry&) = default;
+};
+
+/// A ledger that is written. One core shard's.
+class Ledger {
+ public:
+  static constexpr std::size_t header_bytes = 16;
+  static constexpr std::size_t record_bytes = 40;
+
+  /// Makes it, or goes on after its last whole record. Throws `corrupt`, `rejected` while another
+  /// process writes it, and what the file system says.
+  static Task<std::unique_ptr<Ledger>> open(std::string path);
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  /// Appends; written when it completes, so that it survives this process. In the order of the
+  /// calls.
+  Task<void> add(std::vector<LedgerEntry> entries);
+  /// What was added before survives power loss. Calls that overlap share one flush.
+  Task<void> sync();
+  Task<void> close();
+  std::uint64_t entries() const noexcept { return (end_ - header_bytes) / record_bytes; }
+
+ private:
+  class Lock;
+  Ledger(File file, std::unique_ptr<Lock> lock, std::uint64_t end);
+
+  std::unique_ptr<Lock> lock_;  // keeps other processes out
+  File file_;
+  std::uint64_t end_;
+  std::uint64_t synced_end_ = 0;
+  Mutex writing_, syncing_;
+};
+
+/// Reads a ledger's whole records. Blocks. Throws as `open` does.
+std::vector<LedgerEntry> read_ledger(const std::string& path);
+
+/// The pushes of several ledgers, each once: acknowledged if any of them says so.
+class LedgerSummary {
+ public:
+  struct Key {
+    TableId table = 0;
+    std::uint64_t counter = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+  void add(std::span<const LedgerEntry> entries);
+  const std::map<Key, LedgerEntry>& pushes() const noexcept { return pushes_; }
+
+ private:
+  std::map<Key, LedgerEntry> pushes_;
+};
+
+}  // namespace hyperframes::ps

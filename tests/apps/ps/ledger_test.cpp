@@ -1,0 +1,191 @@
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <hyperframes/apps/ps/ledger.hpp>
+#include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <random>
+
+#include "temporary_folder.hpp"
+
+using namespace hyperframes;
+using namespace hyperframes::ps;
+using hyperframes::ps::test::TemporaryFolder;
+
+namespace {
+
+LedgerEntry entry(std::uint32_t batch, std::uint64_t counter) {
+  return {
+      .job = 1, .epoch = 2, .unit = 3, .batch = batch, .table = 4, .shard = 5, .counter = counter};
+}
+
+Task<void> write_entries(std::string path, std::vector<LedgerEntry> entries) {
+  auto ledger = co_await Ledger::open(path);
+  co_await ledger->add(std::move(entries));
+  co_await ledger->close();
+}
+
+void write(Runtime& runtime, const std::string& path, std::vector<LedgerEntry> entries) {
+  runtime.run([&](Runtime&) { return write_entries(path, entries); });
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+template <class Function>
+Error thrown_by(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Errc::internal, "nothing was thrown");
+}
+
+}  // namespace
+
+TEST_CASE("a ledger that is opened again goes on where it ended") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10), entry(0, 10).acknowledged()});
+  write(runtime, path, {entry(1, 11)});
+  write(runtime, path, {});
+  const auto entries = read_ledger(path);
+  REQUIRE(entries.size() == 3);
+  CHECK(entries[0] == entry(0, 10));
+  CHECK(entries[1] == entry(0, 10).acknowledged());
+  CHECK(entries[2] == entry(1, 11));
+}
+
+TEST_CASE("wherever a crash cut the ledger, its whole records stay and the rest is cut off") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10), entry(1, 11), entry(2, 12)});
+  const auto whole = read_text(path);
+  REQUIRE(whole.size() == Ledger::header_bytes + 3 * Ledger::record_bytes);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    write_text(path, whole.substr(0, size));
+    const auto left =
+        size < Ledger::header_bytes ? 0 : (size - Ledger::header_bytes) / Ledger::record_bytes;
+    CHECK(read_ledger(path).size() == left);
+    write(runtime, path, {entry(7, 17)});
+    const auto entries = read_ledger(path);
+    REQUIRE(entries.size() == left + 1);
+    CHECK(entries.back() == entry(7, 17));
+  }
+}
+
+TEST_CASE("a tail that power loss filled with zeros is cut off") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10)});
+  write_text(path, read_text(path) + std::string(3 * Ledger::record_bytes, '\0'));
+  CHECK(read_ledger(path).size() == 1);
+  write(runtime, path, {entry(1, 11)});
+  CHECK(read_ledger(path).size() == 2);
+}
+
+TEST_CASE("a flipped bit before the last record is reported as corrupt") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10), entry(1, 11)});
+  const auto whole = read_text(path);
+  for (std::size_t at = 0; at < Ledger::header_bytes + Ledger::record_bytes; ++at) {
+    CAPTURE(at);
+    auto damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    write_text(path, damaged);
+    CHECK(thrown_by([&] { read_ledger(path); }).is(Errc::corrupt));
+    CHECK(thrown_by([&] { write(runtime, path, {}); }).is(Errc::corrupt));
+    CHECK(read_text(path) == damaged);
+  }
+}
+
+TEST_CASE("a file that is no ledger is left as it is") {
+  TemporaryFolder folder;
+  const auto path = folder.file("notes.txt");
+  write_text(path, "what somebody wrote by hand, longer than a header");
+  Runtime runtime({.shards = 1});
+  const auto error = thrown_by([&] { write(runtime, path, {entry(0, 1)}); });
+  CHECK(error.is(Errc::corrupt));
+  CHECK(!error.remedy().empty());
+  CHECK(read_text(path) == "what somebody wrote by hand, longer than a header");
+}
+
+TEST_CASE("two workers can't write one ledger") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  runtime.run([&](Runtime&) {
+    return co_invoke([path]() -> Task<void> {
+      auto first = co_await Ledger::open(path);
+      bool rejected = false;
+      try {
+        auto second = co_await Ledger::open(path);
+      } catch (const Error& error) {
+        rejected = error.is(Errc::rejected);
+      }
+      CHECK(rejected);
+      co_await first->close();
+      first.reset();
+      auto third = co_await Ledger::open(path);
+      co_await third->close();
+    });
+  });
+}
+
+TEST_CASE("overlapping calls keep their order and lose nothing") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  runtime.run([&](Runtime&) {
+    return co_invoke([path]() -> Task<void> {
+      auto ledger = co_await Ledger::open(path);
+      std::vector<Task<void>> calls;
+      for (std::uint32_t i = 0; i < 50; ++i) {
+        calls.push_back(ledger->add({entry(i, i), entry(i, i).acknowledged()}));
+        if (i % 7 == 0) calls.push_back(ledger->sync());
+      }
+      co_await when_all(std::move(calls));
+      CHECK(ledger->entries() == 100);
+      co_await ledger->close();
+    });
+  });
+  const auto entries = read_ledger(path);
+  REQUIRE(entries.size() == 100);
+  for (std::uint32_t i = 0; i < 50; ++i) {
+    CHECK(entries[2 * i] == entry(i, i));
+    CHECK(entries[2 * i + 1] == entry(i, i).acknowledged());
+  }
+}
+
+TEST_CASE("ledgers put together count a push once, acknowledged if any says so") {
+  LedgerSummary summary;
+  const std::vector first{entry(0, 10), entry(0, 10).acknowledged(), entry(1, 11)};
+  const std::vector second{entry(1, 11), entry(1, 11).acknowledged(), entry(2, 12)};
+  summary.add(first);
+  summary.add(second);
+  summary.add(std::vector{entry(0, 10)});  // sent again after it was acknowledged elsewhere
+  REQUIRE(summary.pushes().size() == 3);
+  CHECK(summary.pushes().at({4, 10}).state == LedgerEntry::State::acknowledged);
+  CHECK(summary.pushes().at({4, 11}).state == LedgerEntry::State::acknowledged);
+  CHECK(summary.pushes().at({4, 12}).state == LedgerEntry::State::in_doubt);
+}
+
+TEST_CASE("ledgers that use one counter for two pushes are refused") {
+  LedgerSummary summary;
+  summary.add(std::vector{entry(0, 10)});
+  CHECK(thrown_by([&] { summary.add(std::vector{entry(1, 10)}); }).is(Errc::corrupt));
+}
