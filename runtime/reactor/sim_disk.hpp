@@ -50,7 +50,8 @@ class SimDisk {
 
   Faults& faults() noexcept { return faults_; }
   Timing& timing() noexcept { return timing_; }
-  /// Writes that would take more fail with ENOSPC, after what still fits.
+  /// Writes that would take more fail with ENOSPC, after what still fits. A removed file takes its
+  /// room until its folder is synced.
   void set_capacity(std::uint64_t bytes) noexcept;
   std::uint64_t used_bytes() const noexcept;
   /// The next `count` operations of `kind` on paths that contain `path_part` fail with `error`.
