@@ -364,7 +364,8 @@ Task<void> NetworkCore::serve(std::unique_ptr<Transport> transport) {
 // Anybody can make these lines: one a second is enough.
 void NetworkCore::note_refusal(const Error& error) {
   const bool usual = error.is(Errc::closed) || error.is(Errc::deadline_exceeded) ||
-                     error.is(Errc::exhausted) || error.is(Errc::shutting_down);
+                     error.is(Errc::exhausted) || error.is(Errc::already_exists) ||
+                     error.is(Errc::shutting_down);
   if (usual || Clock::now() < next_warning_) return log::debug(error.what());
   next_warning_ = after(1s);
   log::warning(std::string("a peer was not let in: ") + error.what());
@@ -404,7 +405,8 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time d
   if (reject) {
     co_await transport->send_all(encode(*reject), deadline);
     if (failure) throw *failure;
-    throw Error(Errc::rejected,
+    const bool known = reject->check == Check::already_connected;
+    throw Error(known ? Errc::already_exists : Errc::rejected,
                 "let in " + node_name(hello.node.node_id) + " at " + transport->peer(),
                 "the check '" + std::string(name(reject->check)) + "' failed: " + reject->text);
   }
