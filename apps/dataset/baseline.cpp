@@ -113,12 +113,11 @@ BiasModel BiasModel::fit(std::span<const Interaction> samples, const BiasOptions
                         sample.label != 0 ? 1.0 : 0.0});
   fit.users.resize(state->users.size());
   fit.items.resize(state->items.size());
-  constexpr double converged = 1e-4;
   for (int sweep = 0; sweep < options.max_sweeps; ++sweep) {
     fit.step_mean();
     const double item_move = fit.step(fit.items, &Fit::Row::item, options.item_lambda);
     const double user_move = fit.step(fit.users, &Fit::Row::user, options.user_lambda);
-    if (std::max(item_move, user_move) < converged) break;
+    if (std::max(item_move, user_move) < options.tolerance) break;
   }
   fit.rows = {};
   return BiasModel(std::move(state));
@@ -146,7 +145,7 @@ BaselineResult run_baseline(std::span<const Interaction> fit,
   const std::vector<std::uint8_t> validation_labels = labels_of(validation),
                                   test_labels = labels_of(test);
   BaselineResult result{.validation_logloss = std::numeric_limits<double>::infinity()};
-  for (const double user_lambda : {0.25, 1.0, 2.0, 5.0})
+  for (const double user_lambda : {0.25, 1.0})
     for (const double item_lambda : {0.5, 1.0, 2.0, 4.0}) {
       const BiasOptions options{.user_lambda = user_lambda, .item_lambda = item_lambda};
       const auto predictions = BiasModel::fit(fit, options).probabilities(validation);

@@ -29,8 +29,9 @@ std::vector<Interaction> read_interactions(const Reader& reader, std::string_vie
                                            std::string_view label = "label");
 
 struct BiasOptions {
-  double user_lambda = 1;  ///< Strength of the pull of a user's bias to 0; must be above 0.
-  double item_lambda = 1;  ///< The same of an item's bias.
+  double user_lambda = 1;   ///< Strength of the pull of a user's bias to 0; must be above 0.
+  double item_lambda = 1;   ///< The same of an item's bias.
+  double tolerance = 1e-3;  ///< Done when no bias moves further in a sweep over all samples.
   int max_sweeps = 50;
 };
 

@@ -1,8 +1,8 @@
 // Makes the data sets of the MovieLens ratings that the demo trains on.
 //
+//   dataset::export_movielens("ratings.csv");
 //   dataset::publish_movielens({.csv = "ratings.csv", .directory = "data/movielens"});
 //   const dataset::Reader training("data/movielens/random/training");
-//   const dataset::Reader test("data/movielens/time/test");
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,13 @@ struct MovielensSplit {
   std::filesystem::path fit, validation, training, test;
 };
 
+/// Writes the ratings of the R package dslabs as the CSV file that publish_movielens() reads. Runs
+/// `Rscript` and blocks; its messages go to standard error. Throws `unsupported` where R or the
+/// package is not installed.
+void export_movielens(const std::filesystem::path& csv);
+
 struct MovielensOptions {
-  /// As movielens.R writes it: the columns userId, movieId, year, genres, rating, timestamp.
+  /// As export_movielens() writes it: the columns userId, movieId, year, genres, rating, timestamp.
   std::filesystem::path csv;
   std::filesystem::path directory;
   std::uint64_t seed = 1;  ///< Of the random division.

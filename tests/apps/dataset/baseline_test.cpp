@@ -50,7 +50,8 @@ TEST_CASE("the bias model finds the biases that the labels were drawn from") {
 TEST_CASE("the bias model is at the maximum that it promises") {
   std::mt19937 random(4);
   const auto samples = draw(random, 3000);
-  const BiasOptions options{.user_lambda = 2, .item_lambda = 0.5, .max_sweeps = 500};
+  const BiasOptions options{
+      .user_lambda = 2, .item_lambda = 0.5, .tolerance = 1e-9, .max_sweeps = 500};
   const BiasModel model = BiasModel::fit(samples, options);
   // There the surplus of positive labels over a user's probabilities is λ times the user's bias.
   const auto logit = [](double p) { return std::log(p / (1 - p)); };
