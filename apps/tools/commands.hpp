@@ -1,0 +1,22 @@
+// The sub-commands of `hyperframes`.
+//
+//   CLI::App app;
+//   tools::add_publish_command(app);
+//   app.parse(argc, argv);  // runs the one that was chosen
+//
+// A command runs in its callback, blocks until it is done, writes its result to standard output,
+// and throws `hf::Error` where it fails.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace hyperframes::tools {
+
+void add_publish_command(CLI::App& app);
+void add_movielens_command(CLI::App& app);
+void add_baseline_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+
+}  // namespace hyperframes::tools
