@@ -5,15 +5,14 @@ namespace detail {
 
 CrossCall::CrossCall(Shard& target, Time deadline, std::source_location from) noexcept
     : target_(target),
+      target_index_(target.index()),
       home_(Shard::current()),
       deadline_(deadline),
       from_(from),
       call_trip_(&CrossCall::arrive_there, *this),
       cancel_trip_(&CrossCall::cancel_there, *this) {}
 
-std::string CrossCall::description() const {
-  return "call shard " + std::to_string(target_.index());
-}
+std::string CrossCall::description() const { return "call shard " + std::to_string(target_index_); }
 
 void CrossCall::throw_unfinished() const {
   throw Error(Errc::shutting_down, description(), "it stopped before the call had ended");

@@ -70,7 +70,8 @@ class CrossCall {
   void give_up(Errc reason) noexcept;
   void send(Trip& trip) noexcept;
 
-  Shard& target_;
+  Shard& target_;  // gone, perhaps, once the call has come back
+  const unsigned target_index_;
   Shard* const home_;
   const Time deadline_;
   const std::source_location from_;

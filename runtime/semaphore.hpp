@@ -42,10 +42,16 @@ class Semaphore {
   class Awaiter : public detail::Waiter {
    public:
     Awaiter(Semaphore& semaphore, std::size_t count, Time deadline) noexcept
-        : Waiter(deadline), semaphore_(semaphore), count_(count) {}
+        : Waiter(deadline, Errc::deadline_exceeded, &Awaiter::left),
+          semaphore_(semaphore),
+          count_(count) {}
     /// A permit that was granted and never taken, because the frame was destroyed, goes back.
     ~Awaiter() {
-      if (granted_) semaphore_.release(count_);
+      if (granted_) {
+        semaphore_.release(count_);
+      } else {
+        leave();
+      }
     }
     bool await_ready() noexcept { return granted_ = semaphore_.try_take(count_); }
     template <class Promise>
@@ -62,6 +68,8 @@ class Semaphore {
 
    private:
     friend class Semaphore;
+    // Whoever stood behind it may need less.
+    static void left(Waiter& self) noexcept { static_cast<Awaiter&>(self).semaphore_.admit(); }
     Semaphore& semaphore_;
     std::size_t count_;
     bool granted_ = false;
@@ -78,6 +86,12 @@ class Semaphore {
   }
   void release(std::size_t count) noexcept {
     available_ += count;
+    admit();
+  }
+  std::size_t available() const noexcept { return available_; }
+
+ private:
+  void admit() noexcept {
     while (!waiters_.empty() && available_ >= waiters_.front().count_) {
       Awaiter& next = waiters_.front();
       available_ -= next.count_;
@@ -85,9 +99,7 @@ class Semaphore {
       next.wake();
     }
   }
-  std::size_t available() const noexcept { return available_; }
 
- private:
   std::size_t available_;
   detail::List<Awaiter> waiters_;
 };

@@ -25,7 +25,11 @@ bool Waiter::begin(PromiseBase& promise) noexcept {
 void Waiter::finish(Outcome outcome) noexcept {
   if (outcome_ != Outcome::waiting) return;
   outcome_ = outcome;
-  unlink();
+  if (outcome == Outcome::woken) {
+    unlink();
+  } else {
+    leave();
+  }
   on_cancel_.unlink();
   on_timeout_.stop();
   promise_->schedule();

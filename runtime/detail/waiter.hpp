@@ -15,8 +15,16 @@ class Waiter : public ListNode {
  public:
   enum class Outcome : std::uint8_t { waiting, woken, timed_out, cancelled };
 
-  explicit Waiter(Time deadline = no_deadline, Errc timeout_code = Errc::deadline_exceeded) noexcept
-      : on_cancel_(*this), on_timeout_(*this), deadline_(deadline), timeout_code_(timeout_code) {}
+  using Left = void (*)(Waiter&) noexcept;
+
+  /// `left`: called when it leaves its wait list unwoken.
+  explicit Waiter(Time deadline = no_deadline, Errc timeout_code = Errc::deadline_exceeded,
+                  Left left = nullptr) noexcept
+      : on_cancel_(*this),
+        on_timeout_(*this),
+        left_(left),
+        deadline_(deadline),
+        timeout_code_(timeout_code) {}
 
   /// False if the wait must not begin, because the chain is already cancelled or the deadline has
   /// passed; the outcome says which.
@@ -30,10 +38,15 @@ class Waiter : public ListNode {
   void throw_unless_woken(const char* tried) const;
 
  protected:
-  /// Whether a cancellation ends the wait itself (default), or the waiter is to be told.
-  void finish(Outcome outcome) noexcept;
+  /// Takes it out of its wait list, if it is in one. For destructors of classes that pass `left`.
+  void leave() noexcept {
+    if (!linked()) return;
+    unlink();
+    if (left_) left_(*this);
+  }
 
  private:
+  void finish(Outcome outcome) noexcept;
   struct OnCancel : CancelCallback {
     explicit OnCancel(Waiter& self) noexcept : CancelCallback(&OnCancel::run), self(self) {}
     static void run(CancelCallback& callback) noexcept;
@@ -48,6 +61,7 @@ class Waiter : public ListNode {
   PromiseBase* promise_ = nullptr;
   OnCancel on_cancel_;
   OnTimeout on_timeout_;
+  Left left_;
   Time deadline_;
   Errc timeout_code_;
   Errc cancel_reason_ = Errc::cancelled;
