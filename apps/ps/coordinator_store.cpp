@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <hyperframes/apps/ps/coordinator_store.hpp>
 #include <hyperframes/apps/ps/detail/database.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -17,8 +16,6 @@ namespace {
 
 constexpr std::int64_t schema_version = 1;
 constexpr std::uint32_t kept_past_workers = 256;
-constexpr std::size_t max_name_bytes = 128;
-constexpr std::uint32_t max_width = 1u << 17;  // a row with an accumulator is 1 MiB
 constexpr std::size_t max_tables = 4096;
 
 // A unit below its job's frontier that has no row is finished. Workers that ended keep their row,
@@ -31,7 +28,7 @@ constexpr const char* schema = R"sql(
   CREATE TABLE row_tables (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE NOT NULL, width INTEGER NOT NULL,
     optimizer INTEGER NOT NULL, learning_rate REAL NOT NULL, initial_accumulator REAL NOT NULL,
-    initializer INTEGER NOT NULL, initializer_scale REAL NOT NULL,
+    l2 REAL NOT NULL, initializer INTEGER NOT NULL, initializer_scale REAL NOT NULL,
     initializer_from INTEGER NOT NULL, seed INTEGER NOT NULL);
   CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, samples INTEGER NOT NULL,
@@ -55,40 +52,12 @@ std::string describe(const JobDefinition& definition, std::uint64_t number) {
   return fmt::format("unit {} of epoch {}", id.unit, id.epoch);
 }
 
-void check_name(std::string_view what, std::string_view name) {
-  if (!name.empty() && name.size() <= max_name_bytes) return;
+void check_name(std::string_view what, std::string_view name,
+                std::size_t limit = JobDefinition::max_name_bytes) {
+  if (!name.empty() && name.size() <= limit) return;
   throw Error(Errc::invalid_argument, fmt::format("take the name of a {}", what),
               name.empty() ? "it is empty" : fmt::format("it has {} bytes", name.size()),
-              fmt::format("choose one of 1 to {} bytes", max_name_bytes));
-}
-
-void check_table(const TableEntry& table) {
-  check_name("table", table.name);
-  const bool finite = std::isfinite(table.learning_rate) &&
-                      std::isfinite(table.initial_accumulator) &&
-                      std::isfinite(table.initializer_scale);
-  if (table.width >= 1 && table.width <= max_width && finite) return;
-  throw Error(Errc::invalid_argument, fmt::format("create table '{}'", table.name),
-              finite ? fmt::format("it has {} floats a row", table.width)
-                     : "one of its rates is not a finite number",
-              finite ? fmt::format("choose a width between 1 and {}", max_width) : "");
-}
-
-/// Empty when they are the same.
-std::string difference(const TableEntry& old, const TableEntry& wanted) {
-  std::string text;
-  const auto compare = [&](std::string_view what, auto had, auto wants) {
-    if (had != wants && text.empty()) text = fmt::format("its {} is {}, not {}", what, had, wants);
-  };
-  compare("width", old.width, wanted.width);
-  compare("optimizer", unsigned{old.optimizer}, unsigned{wanted.optimizer});
-  compare("learning rate", old.learning_rate, wanted.learning_rate);
-  compare("initial accumulator", old.initial_accumulator, wanted.initial_accumulator);
-  compare("initializer", unsigned{old.initializer}, unsigned{wanted.initializer});
-  compare("initializer's scale", old.initializer_scale, wanted.initializer_scale);
-  compare("first initialised column", old.initializer_from, wanted.initializer_from);
-  compare("seed", old.seed, wanted.seed);
-  return text;
+              fmt::format("choose one of 1 to {} bytes", limit));
 }
 
 std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
@@ -149,7 +118,7 @@ struct CoordinatorStore::State {
   void place_shards();
   std::optional<PlacementMap> placement();
   std::vector<ServerEntry> servers();
-  std::vector<TableEntry> tables();
+  std::vector<TableSpec> tables();
 
   // Jobs
   std::optional<std::uint32_t> latest_job(const std::string& name);
@@ -431,39 +400,45 @@ bool CoordinatorStore::renew_lease(NodeId node_id, std::uint64_t incarnation, Ti
   return true;
 }
 
-std::vector<TableEntry> CoordinatorStore::State::tables() {
-  std::vector<TableEntry> tables;
-  for (auto row = database.query(
-           "SELECT id, name, width, optimizer, learning_rate, initial_accumulator, initializer, "
-           "initializer_scale, initializer_from, seed FROM row_tables ORDER BY id");
+std::vector<TableSpec> CoordinatorStore::State::tables() {
+  std::vector<TableSpec> tables;
+  for (auto row =
+           database.query("SELECT id, name, width, optimizer, learning_rate, initial_accumulator, "
+                          "l2, initializer, "
+                          "initializer_scale, initializer_from, seed FROM row_tables ORDER BY id");
        row.next();)
     tables.push_back({.id = row.number(0),
                       .name = row.text(1),
                       .width = row.number(2),
-                      .optimizer = static_cast<std::uint8_t>(row.integer(3)),
+                      .optimizer = static_cast<OptimizerKind>(row.integer(3)),
                       .learning_rate = static_cast<float>(row.real(4)),
                       .initial_accumulator = static_cast<float>(row.real(5)),
-                      .initializer = static_cast<std::uint8_t>(row.integer(6)),
-                      .initializer_scale = static_cast<float>(row.real(7)),
-                      .initializer_from = row.number(8),
-                      .seed = row.natural(9)});
+                      .l2 = static_cast<float>(row.real(6)),
+                      .initializer = static_cast<InitializerKind>(row.integer(7)),
+                      .initializer_scale = static_cast<float>(row.real(8)),
+                      .initializer_from = row.number(9),
+                      .seed = row.natural(10)});
   return tables;
 }
 
-void CoordinatorStore::create_tables(const std::vector<TableEntry>& tables) {
+void CoordinatorStore::create_tables(const std::vector<TableSpec>& tables) {
   State& state = *state_;
-  const auto existing = state.tables();
-  std::vector<TableEntry> missing;
+  auto existing = state.tables();
+  for (auto& table : existing) table.id = 0;  // given here; whoever asks does not know it
+  std::vector<TableSpec> missing;
   for (const auto& table : tables) {
-    check_table(table);
-    const auto same_name = [&](const TableEntry& other) { return other.name == table.name; };
+    auto wanted = table;
+    wanted.id = 0;
+    check_name("table", wanted.name, TableSpec::max_name_bytes);
+    wanted.check();
+    const auto same_name = [&](const TableSpec& other) { return other.name == wanted.name; };
     const auto* known = &existing;
     if (std::ranges::none_of(existing, same_name)) known = &missing;
     const auto old = std::ranges::find_if(*known, same_name);
     if (old == known->end()) {
-      missing.push_back(table);
-    } else if (const auto differs = difference(*old, table); !differs.empty()) {
-      throw Error(Errc::already_exists, fmt::format("create table '{}'", table.name), differs,
+      missing.push_back(wanted);
+    } else if (const auto differs = wanted.differences(*old); !differs.empty()) {
+      throw Error(Errc::already_exists, fmt::format("create table '{}'", wanted.name), differs,
                   "use the model file that it was made with, or another job name");
     }
   }
@@ -475,10 +450,11 @@ void CoordinatorStore::create_tables(const std::vector<TableEntry>& tables) {
     for (const auto& table : missing)
       state.database.run(
           "INSERT INTO row_tables (name, width, optimizer, learning_rate, initial_accumulator, "
-          "initializer, initializer_scale, initializer_from, seed) VALUES (?,?,?,?,?,?,?,?,?)",
-          table.name, table.width, table.optimizer, double{table.learning_rate},
-          double{table.initial_accumulator}, table.initializer, double{table.initializer_scale},
-          table.initializer_from, table.seed);
+          "l2, initializer, initializer_scale, initializer_from, seed) VALUES "
+          "(?,?,?,?,?,?,?,?,?,?)",
+          table.name, table.width, static_cast<int>(table.optimizer), double{table.learning_rate},
+          double{table.initial_accumulator}, double{table.l2}, static_cast<int>(table.initializer),
+          double{table.initializer_scale}, table.initializer_from, table.seed);
     state.change_view();
   });
 }
@@ -799,12 +775,13 @@ CoordinatorStore::~CoordinatorStore() = default;
 
 std::uint64_t CoordinatorStore::view_version() const noexcept { return state_->view_version; }
 
-CoordinatorView CoordinatorStore::view() {
-  CoordinatorView view{.version = state_->view_version,
-                       .placement = state_->placement(),
-                       .servers = state_->servers(),
-                       .tables = state_->tables(),
-                       .workers = {}};
+ClusterView CoordinatorStore::view() {
+  ClusterView view{.version = state_->view_version,
+                   .placement = state_->placement(),
+                   .servers = state_->servers(),
+                   .tables = state_->tables(),
+                   .workers = {},
+                   .staleness_bound = state_->options.staleness_bound};
   for (const auto& [id, worker] : state_->live)
     if (!worker.parked)
       view.workers.push_back(

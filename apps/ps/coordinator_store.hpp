@@ -14,54 +14,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <hyperframes/apps/ps/cluster_view.hpp>
 #include <hyperframes/apps/ps/job.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace hyperframes::ps {
-
-struct ServerEntry {
-  NodeId node_id = 0;
-  std::string name{};
-  std::string endpoint{};
-  std::uint64_t incarnation = 0;
-  bool silent = false;  ///< Its lease ran out. Its shards stay its own: their data is on its disk.
-};
-
-/// A table's fixed properties. The kinds are numbers of the schema's enums.
-struct TableEntry {
-  TableId id = 0;
-  std::string name{};
-  std::uint32_t width = 0;  ///< Floats a row.
-  std::uint8_t optimizer = 0;
-  float learning_rate = 0;
-  float initial_accumulator = 0;
-  std::uint8_t initializer = 0;
-  float initializer_scale = 0;
-  std::uint32_t initializer_from = 0;
-  std::uint64_t seed = 0;
-  friend bool operator==(const TableEntry&, const TableEntry&) = default;
-};
-
-/// A worker that counts for the staleness bound of its job.
-struct WorkerEntry {
-  std::uint32_t worker = 0;
-  std::uint32_t job = 0;
-  std::uint64_t joined_at_clock = 0;
-};
-
-struct CoordinatorView {
-  std::uint64_t version = 0;
-  std::optional<PlacementMap> placement{};  ///< None until enough servers have joined.
-  std::vector<ServerEntry> servers{};
-  std::vector<TableEntry> tables{};
-  std::vector<WorkerEntry> workers{};
-};
 
 struct UnitGrant {
   enum class State : std::uint8_t { granted, wait, done, evicted };
@@ -104,6 +66,7 @@ class CoordinatorStore {
     std::string path{};             ///< The database file; its folder exists.
     std::uint32_t num_servers = 1;  ///< The first placement waits for so many.
     std::uint32_t num_shards = 16;  ///< Fixed once the first placement is made.
+    std::uint32_t staleness_bound = 3;
     Duration server_lease = timing().lease();
     Duration heartbeat_timeout = 30s;  ///< A worker that is silent for longer is evicted.
     /// For tests: called at "before commit" and "after commit"; what it throws ends the call there.
@@ -142,7 +105,7 @@ class CoordinatorStore {
 
   /// Those that exist must be the same. Throws `already_exists` that names the difference, and
   /// `invalid_argument`.
-  void create_tables(const std::vector<TableEntry>& tables);
+  void create_tables(const std::vector<TableSpec>& tables);
 
   /// Defines the job or joins it. A live worker of the same name is replaced by a newer
   /// incarnation; an older one is refused (`fenced`). The same incarnation, still live, gets the
@@ -165,7 +128,7 @@ class CoordinatorStore {
   void expire(Time now);
 
   std::uint64_t view_version() const noexcept;
-  CoordinatorView view();
+  ClusterView view();
   std::vector<JobState> jobs();  ///< The latest of each name.
   std::vector<WorkerState> workers();
 

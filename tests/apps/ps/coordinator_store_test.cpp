@@ -218,15 +218,15 @@ TEST_CASE("a view's version grows over a restart") {
 
 TEST_CASE("a table gets an id once, and creating it otherwise names the difference") {
   Fixture f;
-  const TableEntry table{.name = "movies/rows",
-                         .width = 17,
-                         .optimizer = 1,
-                         .learning_rate = 0.09f,
-                         .initial_accumulator = 0.1f,
-                         .initializer = 3,
-                         .initializer_scale = 0.025f,
-                         .initializer_from = 1,
-                         .seed = 0xffffffffffffffffu};
+  const TableSpec table{.name = "movies/rows",
+                        .width = 17,
+                        .optimizer = OptimizerKind::adagrad,
+                        .learning_rate = 0.09f,
+                        .initial_accumulator = 0.1f,
+                        .initializer = InitializerKind::normal,
+                        .initializer_scale = 0.025f,
+                        .initializer_from = 1,
+                        .seed = 0xffffffffffffffffu};
   f.store->create_tables({table});
   auto other = table;
   other.name = "movies/bias";
