@@ -22,10 +22,11 @@ DedupWindow::Verdict DedupWindow::Seen::at(std::size_t place) const noexcept {
   if (words_ != nullptr) return (words_[place] & bit_) != 0 ? Verdict::duplicate : Verdict::fresh;
   if (marks_ == nullptr) return Verdict::fresh;
   const Mark& mark = marks_[place];
-  const std::uint64_t sequence = bit_;
-  if (sequence < mark.low) return Verdict::duplicate;
-  if (sequence - mark.low >= client_window) return Verdict::fresh;
-  return is_set(mark.seen.data(), sequence % client_window) ? Verdict::duplicate : Verdict::fresh;
+  if (incarnation_ < mark.incarnation) return Verdict::stale;
+  if (incarnation_ > mark.incarnation) return Verdict::fresh;
+  if (sequence_ < mark.low) return Verdict::duplicate;
+  if (sequence_ - mark.low >= client_window) return Verdict::fresh;
+  return is_set(mark.seen.data(), sequence_ % client_window) ? Verdict::duplicate : Verdict::fresh;
 }
 
 std::size_t DedupWindow::block_at(std::uint64_t order, std::uint32_t block) const noexcept {
@@ -55,11 +56,9 @@ DedupWindow::Seen DedupWindow::find(const PushKey& key) const noexcept {
   }
   const std::size_t at = client_at(key.client);
   if (at == clients_.size() || clients_[at].client != key.client) return seen;
-  const Client& client = clients_[at];
-  if (key.incarnation < client.incarnation) seen.everywhere_ = Verdict::stale;
-  if (key.incarnation != client.incarnation) return seen;
-  seen.marks_ = client.marks.data();
-  seen.bit_ = key.sequence;
+  seen.marks_ = clients_[at].marks.data();
+  seen.incarnation_ = key.incarnation;
+  seen.sequence_ = key.sequence;
   return seen;
 }
 
@@ -94,26 +93,24 @@ std::uint64_t* DedupWindow::words_of(std::uint64_t order, std::uint32_t block) {
   return blocks_[at].words.get();
 }
 
-/// Null when a newer incarnation is known.
-DedupWindow::Client* DedupWindow::client_of(std::uint64_t client, std::uint64_t incarnation) {
+DedupWindow::Mark& DedupWindow::mark_of(std::uint64_t client, std::size_t place) {
   const std::size_t at = client_at(client);
   if (at == clients_.size() || clients_[at].client != client)
     clients_.insert(clients_.begin() + static_cast<std::ptrdiff_t>(at),
-                    Client{client, incarnation, std::vector<Mark>(places_)});
-  Client& known = clients_[at];
-  if (incarnation < known.incarnation) return nullptr;
-  if (incarnation > known.incarnation) {
-    known.incarnation = incarnation;
-    std::ranges::fill(known.marks, Mark{});
-  }
-  return &known;
+                    Client{client, std::vector<Mark>(places_)});
+  return clients_[at].marks[place];
+}
+
+void DedupWindow::begin_incarnation(Mark& mark, std::uint64_t incarnation) noexcept {
+  if (incarnation > mark.incarnation) mark = {.incarnation = incarnation};
 }
 
 void DedupWindow::mark(const PushKey& key, std::size_t place) {
   assert(place < places_);
   if (!key.is_leased()) {
-    if (Client* client = client_of(key.client, key.incarnation))
-      mark_sequence(client->marks[place], key.sequence);
+    Mark& mark = mark_of(key.client, place);
+    begin_incarnation(mark, key.incarnation);
+    if (key.incarnation == mark.incarnation) mark_sequence(mark, key.sequence);
     return;
   }
   const std::uint64_t order = unit_order(key.epoch, key.unit);
@@ -162,49 +159,58 @@ void DedupWindow::encode(std::size_t place, Bytes& out) const {
     detail::put<std::uint32_t>(out, block.block);
     detail::put<std::uint64_t>(out, block.words[place]);
   }
-  // A client's incarnation counts at every place, also where it pushed nothing yet.
-  detail::put<std::uint32_t>(out, static_cast<std::uint32_t>(clients_.size()));
+  const auto used = [&](const Client& client) { return client.marks[place] != Mark{}; };
+  detail::put<std::uint32_t>(out,
+                             static_cast<std::uint32_t>(std::ranges::count_if(clients_, used)));
   for (const Client& client : clients_) {
+    if (!used(client)) continue;
+    const Mark& mark = client.marks[place];
     detail::put<std::uint64_t>(out, client.client);
-    detail::put<std::uint64_t>(out, client.incarnation);
-    detail::put<std::uint64_t>(out, client.marks[place].low);
-    detail::put_array<std::uint64_t>(out, client.marks[place].seen);
+    detail::put<std::uint64_t>(out, mark.incarnation);
+    detail::put<std::uint64_t>(out, mark.low);
+    detail::put_array<std::uint64_t>(out, mark.seen);
   }
 }
 
-void DedupWindow::decode(std::size_t place, std::span<const std::byte> bytes) {
+// Parts that were taken at different times hold, together, units that were never open together.
+void DedupWindow::check_decoded(std::size_t count, std::size_t limit) {
+  if (count >= 2 * limit)
+    throw Error(Errc::exhausted, "read which pushes were applied",
+                std::to_string(count) + " units or clients", "start from an older checkpoint");
+}
+
+std::uint64_t DedupWindow::decode(std::size_t place, std::span<const std::byte> bytes) {
   detail::ByteReader reader(bytes, "read which pushes were applied");
   if (const auto version = reader.get<std::uint8_t>(); version != format)
     reader.fail("its format is " + std::to_string(version));
-  forget_units_before(reader.get<std::uint64_t>());
+  const auto watermark = reader.get<std::uint64_t>();
   for (auto count = reader.get<std::uint32_t>(); count > 0; --count) {
     const auto order = reader.get<std::uint64_t>();
     const auto block = reader.get<std::uint32_t>();
     const auto word = reader.get<std::uint64_t>();
     if (order < forgotten_before_) continue;
     if (block > 0xffffffffu / batches_a_block) reader.fail("an impossible batch");
-    PushKey key = PushKey::leased(static_cast<std::uint32_t>(order >> 32),
-                                  static_cast<std::uint32_t>(order), block * batches_a_block);
-    check_room(key);
+    check_decoded(blocks_.size(), max_blocks);
     words_of(order, block)[place] |= word;
   }
   for (auto count = reader.get<std::uint32_t>(); count > 0; --count) {
     const auto id = reader.get<std::uint64_t>();
-    const auto incarnation = reader.get<std::uint64_t>();
-    Mark part;
+    Mark part{.incarnation = reader.get<std::uint64_t>()};
     part.low = reader.get<std::uint64_t>();
     for (auto& word : part.seen) word = reader.get<std::uint64_t>();
     if (id == 0 || part.low > ~std::uint64_t{0} - (client_window - 1))
       reader.fail("an impossible client");
-    check_room(PushKey::of_client(id, incarnation, 0));
-    Client* client = client_of(id, incarnation);
-    if (client == nullptr) continue;
-    raise_low(client->marks[place], part.low);
+    check_decoded(clients_.size(), max_clients);
+    Mark& mark = mark_of(id, place);
+    begin_incarnation(mark, part.incarnation);
+    if (part.incarnation != mark.incarnation) continue;
+    raise_low(mark, part.low);
     for (std::uint64_t i = 0; i < client_window; ++i)
       if (is_set(part.seen.data(), (part.low + i) % client_window))
-        mark_sequence(client->marks[place], part.low + i);
+        mark_sequence(mark, part.low + i);
   }
   reader.expect_end();
+  return watermark;
 }
 
 void DedupWindow::clear(std::size_t place) noexcept {

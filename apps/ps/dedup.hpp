@@ -16,10 +16,11 @@
 //
 // Client keys (client, incarnation, sequence): a client sends sequence s only once all below
 // s - 255 are acknowledged, and counts anew only with a higher incarnation. So a mark of 256 bits
-// below the highest sequence seen is enough: what lies below it was applied. 40 bytes a place and
+// below the highest sequence seen is enough: what lies below it was applied. 48 bytes a place and
 // client, at most `max_clients`; a client that is known to be gone is forgotten by name.
 //
-// A place's part is encoded and moves with its slot. One thread at a time.
+// A place's part is encoded and moves with its slot. Nothing but the watermark is common to places:
+// a fuzzy snapshot takes them at different times. One thread at a time.
 #pragma once
 
 #include <hyperframes/apps/ps/bytes.hpp>
@@ -59,13 +60,13 @@ class DedupWindow {
     std::unique_ptr<std::uint64_t[]> words;
   };
   struct Mark {
+    std::uint64_t incarnation = 0;
     std::uint64_t low = 0;                                 // sequences below were applied
     std::array<std::uint64_t, client_window / 64> seen{};  // sequence s: bit s mod 256
     friend bool operator==(const Mark&, const Mark&) = default;
   };
   struct Client {
     std::uint64_t client;
-    std::uint64_t incarnation;
     std::vector<Mark> marks;  // by place
   };
 
@@ -81,7 +82,8 @@ class DedupWindow {
     friend DedupWindow;
     Verdict everywhere_ = Verdict::fresh;
     const std::uint64_t* words_ = nullptr;
-    std::uint64_t bit_ = 0;  // of a word; or the sequence
+    std::uint64_t bit_ = 0;  // of a word
+    std::uint64_t incarnation_ = 0, sequence_ = 0;
     const Mark* marks_ = nullptr;
   };
   Seen find(const PushKey& key) const noexcept;
@@ -99,8 +101,10 @@ class DedupWindow {
 
   /// A place's part. Equal parts encode to equal bytes.
   void encode(std::size_t place, Bytes& out) const;
-  /// Adds a part to what is known. Throws `corrupt`, or `exhausted` beyond the limits.
-  void decode(std::size_t place, std::span<const std::byte> bytes);
+  /// Adds a part to what is known, and returns the watermark that it was encoded with. Raise this
+  /// one to it unless older records are yet to be replayed at other places: they would look
+  /// applied. Throws `corrupt`, or `exhausted` beyond twice the limits.
+  std::uint64_t decode(std::size_t place, std::span<const std::byte> bytes);
   void clear(std::size_t place) noexcept;
 
   std::size_t blocks() const noexcept { return blocks_.size(); }
@@ -111,7 +115,9 @@ class DedupWindow {
   std::size_t block_at(std::uint64_t order, std::uint32_t block) const noexcept;
   std::size_t client_at(std::uint64_t client) const noexcept;
   std::uint64_t* words_of(std::uint64_t order, std::uint32_t block);
-  Client* client_of(std::uint64_t client, std::uint64_t incarnation);
+  Mark& mark_of(std::uint64_t client, std::size_t place);
+  static void check_decoded(std::size_t count, std::size_t limit);
+  static void begin_incarnation(Mark& mark, std::uint64_t incarnation) noexcept;
   static void mark_sequence(Mark& mark, std::uint64_t sequence) noexcept;
   static void raise_low(Mark& mark, std::uint64_t low) noexcept;
 

@@ -137,7 +137,10 @@ class RowTable {
     std::byte* payload;
     bool inserted;
   };
+  static constexpr std::uint16_t not_owned = 0xffff;
   bool owns(Slot slot) const noexcept { return place_[slot] != not_owned; }
+  /// The slot's index in the slots that the table was made with, or not_owned.
+  std::uint16_t place_of(Slot slot) const noexcept { return place_[slot]; }
   /// Null when there is no such row. A payload is aligned to 4 bytes.
   std::byte* find(std::uint64_t key) const noexcept;
   /// A new row's payload is zero, whatever lay there before. Throws `moved` when the key's slot is
@@ -181,7 +184,6 @@ class RowTable {
  private:
   using Group = detail::Group;
   static constexpr std::uint32_t no_row = 0xffffffffu;
-  static constexpr std::uint16_t not_owned = 0xffff;
   static constexpr std::size_t key_bytes = 8;
   static constexpr std::size_t ahead = 16;  ///< How far fetching the index runs ahead of its use.
   static constexpr std::size_t burst = 8;   ///< Rows that are fetched together.

@@ -279,6 +279,22 @@ Task<void> ShardLog::run() {
   }
 }
 
+Task<void> ShardLog::read_again(std::uint64_t from_lsn, Replay replay) {
+  const std::vector<Segment> segments = segments_;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (i + 1 < segments.size() && segments[i + 1].first_lsn <= from_lsn) continue;
+    Buffer contents = co_await read_whole_file(segments[i].path, std::size_t{4} << 30);
+    // The end of the open segment may be half a record: it is being written.
+    scan_segment(
+        contents.bytes(),
+        [&](std::span<const std::byte> record) {
+          const std::uint64_t lsn = decode_head(record).lsn;
+          if (lsn >= from_lsn) replay(record, lsn);
+        },
+        segments[i].path);
+  }
+}
+
 Task<void> ShardLog::drop_before(std::uint64_t lsn) {
   // A segment ends where the next one begins; the open one always stays.
   while (segments_.size() > 1 && segments_[1].first_lsn <= lsn) {

@@ -71,6 +71,9 @@ class ShardLog {
   Task<void> run();
   /// Everything appended so far is on disk, whatever the policy.
   Task<void> flush();
+  /// Hands out again what is on disk from `from_lsn` on: for one table's recovery beside the
+  /// others.
+  Task<void> read_again(std::uint64_t from_lsn, Replay replay);
   /// Removes closed segments whose records all lie below `lsn`: a snapshot holds them.
   Task<void> drop_before(std::uint64_t lsn);
 

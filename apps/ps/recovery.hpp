@@ -1,0 +1,30 @@
+// Reading a parameter shard's tables back from its snapshot and its log.
+//
+//   co_await hf::ps::recover_shard(context, specs);            // all tables, at the shard's start
+//   auto state = co_await hf::ps::recover_table(context, spec); // one table, beside the others
+//   co_await hf::ps::write_snapshot(context, tables);          // fuzzy: slot by slot, between
+//   pushes
+#pragma once
+
+#include <hyperframes/apps/ps/shard_context.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <memory>
+#include <span>
+
+namespace hyperframes::ps {
+
+/// Opens the context's log and fills `recovered`. Tables in the files that no view lists are an
+/// error: their rows would be lost silently.
+Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs);
+
+/// One table's state, while the shard goes on for the others. A table that was never pushed to is
+/// empty.
+Task<std::unique_ptr<TableState>> recover_table(ShardContext& context, TableSpec spec);
+
+/// Writes a snapshot of the given tables, in O(buffer) memory: a slot at a time, with pushes in
+/// between; then drops the log segments that it covers, and older snapshots. Each slot carries the
+/// number of the last record that it contains. Returns when it is durable. `tables` must be all
+/// that the log may hold records of; throws actor_down while one of them is being restarted.
+Task<void> write_snapshot(ShardContext& context, std::vector<TableId> tables);
+
+}  // namespace hyperframes::ps

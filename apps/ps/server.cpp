@@ -1,0 +1,311 @@
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <atomic>
+#include <hyperframes/actors/node.hpp>
+#include <hyperframes/apps/ps/coordinator.hpp>
+#include <hyperframes/apps/ps/parameter_shard.hpp>
+#include <hyperframes/apps/ps/server.hpp>
+#include <hyperframes/apps/ps/work_folder.hpp>
+#include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <memory>
+#include <ps.fbs.hpp>
+#include <thread>
+#include <vector>
+
+namespace hyperframes::ps {
+namespace {
+
+constexpr Duration watch_span = 20s;
+constexpr Duration retry_pause = 200ms;
+
+/// Sets an event on shard 0 when SIGINT or SIGTERM comes. The signals are blocked in all threads
+/// that are made while it lives, and waited for in one of its own.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    ::sigemptyset(&signals_);
+    ::sigaddset(&signals_, SIGINT);
+    ::sigaddset(&signals_, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
+  }
+  ~SignalWatch() {
+    ending_ = true;
+    if (thread_.joinable()) thread_.join();
+    ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+  void start(std::function<void()> arrived) {
+    thread_ = std::thread([this, arrived = std::move(arrived)] {
+      const timespec pause{0, 200'000'000};
+      while (!ending_)
+        if (::sigtimedwait(&signals_, nullptr, &pause) > 0) return arrived();
+    });
+  }
+
+ private:
+  sigset_t signals_, previous_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+class Server {
+ public:
+  Server(ServerOptions options, Runtime& runtime, WorkFolder& folder)
+      : options_(std::move(options)),
+        runtime_(runtime),
+        folder_(folder),
+        node_(runtime, {.name = folder.identity().name, .network = network_options()}) {
+    for (unsigned i = 0; i < runtime.shard_count(); ++i)
+      feeds_.push_back(std::make_unique<ViewFeed>());
+  }
+
+  Task<void> run() {
+    const auto endpoint = co_await node_.listen(net::Endpoint::parse("tcp://" + options_.listen));
+    endpoint_ = endpoint.to_string();
+    if (coordinates()) co_await start_coordinator();
+    log::info(fmt::format("{} '{}' listens on {}", role(), node_.name(), endpoint_));
+    Scope scope;
+    if (options_.role == ServerRole::parameters) scope.spawn(serve());
+    scope.spawn(wait_for_stop(scope));
+    std::exception_ptr failure;
+    try {
+      co_await scope.join();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    co_await shielded(close());
+    if (failure && !stop_.is_set()) std::rethrow_exception(failure);
+  }
+
+  void request_stop() noexcept { stop_.set(); }
+
+ private:
+  bool coordinates() const noexcept { return options_.coordinator_addr.empty(); }
+  const char* role() const noexcept {
+    if (options_.role == ServerRole::coordinator) return "coordinator";
+    return coordinates() ? "parameter server and coordinator" : "parameter server";
+  }
+
+  net::Network::Options network_options() const {
+    net::Network::Options network;
+    network.node_id = folder_.identity().node_id;
+    network.insecure = options_.insecure;
+    if (!options_.key_file.empty()) network.key = net::Key::from_file(options_.key_file);
+    return network;
+  }
+
+  Task<void> start_coordinator() {
+    CoordinatorOptions coordinator;
+    coordinator.path = folder_.path() + "/coordinator.db";
+    coordinator.num_shards = options_.num_shards;
+    coordinator.num_servers = options_.num_servers;
+    coordinator.staleness_bound = options_.staleness_bound;
+    coordinator.heartbeat_timeout = std::chrono::seconds(options_.heartbeat_timeout_s);
+    SpawnOptions spawn;
+    spawn.name = coordinator_name;
+    spawn.mailbox.messages = 16'384;
+    co_await node_.spawn<Coordinator>(std::move(spawn), std::move(coordinator));
+    fmt::print("coordinator {}\n", endpoint_.substr(endpoint_.find("//") + 2));
+    std::fflush(stdout);
+  }
+
+  Task<void> wait_for_stop(Scope& scope) {
+    co_await stop_.wait();
+    log::info("stopping");
+    scope.cancel(Errc::shutting_down);
+  }
+
+  Task<void> close() {
+    const auto left = co_await node_.close(timing().default_deadline());
+    for (const auto& name : left) log::warning("'" + name + "' had not ended and was destroyed");
+  }
+
+  /// Calls `attempt` with the coordinator until it succeeds; says so now and then while it does
+  /// not.
+  template <class Attempt>
+  auto with_coordinator(const char* what, Attempt attempt)
+      -> std::invoke_result_t<Attempt&, protocol::Coordinator::Ref> {
+    Time next_word{};
+    while (true) {
+      std::string cause;
+      try {
+        if (!coordinator_) coordinator_ = co_await find_coordinator();
+        co_return co_await attempt(*coordinator_);
+      } catch (const Error& error) {
+        if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
+        if (error.is(Errc::rejected) || error.is(Errc::unauthenticated)) throw;
+        cause = error.what();
+      }
+      coordinator_.reset();
+      if (Clock::now() >= next_word) {
+        next_word = after(5s);
+        log::warning(fmt::format("{}: {}; trying again", what, cause));
+      }
+      co_await sleep_for(retry_pause);
+    }
+  }
+
+  Task<protocol::Coordinator::Ref> find_coordinator() {
+    if (coordinates()) co_return node_.find<protocol::Coordinator>(coordinator_name).value();
+    const auto endpoint = net::Endpoint::parse("tcp://" + options_.coordinator_addr);
+    RemoteNode remote = co_await node_.connect(endpoint, within(2s));
+    co_return co_await remote.find<protocol::Coordinator>(coordinator_name, within(2s));
+  }
+
+  Task<protocol::ServerLease> join_once(protocol::Coordinator::Ref coordinator) {
+    const Time sent = Clock::now();
+    protocol::JoinServer::Fields fields;
+    fields.name = folder_.identity().name;
+    fields.node_id = folder_.identity().node_id;
+    fields.incarnation = node_.network().incarnation();
+    fields.endpoint = endpoint_;
+    protocol::ServerLease lease = co_await coordinator.join_server(fields);
+    note(lease, sent);
+    co_return lease;
+  }
+
+  Task<protocol::ServerLease> renew_once(protocol::Coordinator::Ref coordinator) {
+    const Time sent = Clock::now();
+    protocol::RenewLease::Fields fields;
+    fields.node_id = folder_.identity().node_id;
+    fields.incarnation = node_.network().incarnation();
+    protocol::ServerLease lease = co_await coordinator.renew_lease(fields, within(2s));
+    note(lease, sent);
+    co_return lease;
+  }
+
+  // The lease counts from when it was asked for: the coordinator's clock started no earlier.
+  void note(const protocol::ServerLease& lease, Time sent) {
+    if (!lease.granted())
+      throw Error(Errc::rejected, "keep the lease of '" + folder_.identity().name + "'",
+                  "a newer process has this name", "stop this one");
+    lease_.extend_to(sent + std::chrono::milliseconds(lease.lease_ms()));
+  }
+
+  Task<void> serve() {
+    co_await with_coordinator("join the coordinator",
+                              [this](protocol::Coordinator::Ref ref) { return join_once(ref); });
+    Scope scope;
+    scope.spawn(keep_lease());
+    scope.spawn(follow_view());
+    scope.spawn(own_shards());
+    co_await scope.join();
+  }
+
+  Task<void> keep_lease() {
+    while (true) {
+      co_await sleep_for(timing().lease() / 3);
+      co_await with_coordinator(
+          "renew the lease", [this](protocol::Coordinator::Ref ref) { return renew_or_join(ref); });
+    }
+  }
+
+  // A coordinator that was restarted may have forgotten who is up: joining again tells it.
+  Task<protocol::ServerLease> renew_or_join(protocol::Coordinator::Ref coordinator) {
+    bool unknown = false;
+    try {
+      co_return co_await renew_once(coordinator);
+    } catch (const Error& error) {
+      if (!error.is(Errc::not_found)) throw;
+      unknown = true;
+    }
+    if (unknown) co_return co_await join_once(coordinator);
+    co_return protocol::ServerLease(protocol::ServerLease::Fields());
+  }
+
+  Task<protocol::ClusterView> watch_once(protocol::Coordinator::Ref coordinator,
+                                         std::uint64_t version) {
+    protocol::WatchRequest::Fields fields;
+    fields.known_version = version;
+    co_return co_await coordinator.watch(fields, within(watch_span));
+  }
+
+  Task<void> follow_view() {
+    std::uint64_t version = 0;
+    while (true) {
+      const protocol::ClusterView wire = co_await with_coordinator(
+          "follow the cluster's view",
+          [this, version](protocol::Coordinator::Ref ref) { return watch_once(ref, version); });
+      if (wire.version() <= version) continue;
+      version = wire.version();
+      co_await publish(std::make_shared<const ClusterView>(ClusterView::decode(wire)));
+    }
+  }
+
+  Task<void> publish(std::shared_ptr<const ClusterView> view) {
+    if (!view->placement) co_return;  // shards start with the first map
+    for (unsigned i = 0; i < runtime_.shard_count(); ++i) {
+      ViewFeed* feed = feeds_[i].get();
+      co_await call_on(runtime_.shard(i), [feed, view] { feed->publish(view); });
+    }
+  }
+
+  Task<void> own_shards() {
+    const auto view = co_await feeds_[0]->newer_than(0);
+    const auto shards = view->placement->shards_of(folder_.identity().node_id);
+    log::info(fmt::format("owns {} of {} parameter shards under map version {}", shards.size(),
+                          view->placement->shard_count(), view->placement->version()));
+    std::vector<Task<void>> starting;
+    for (const ShardId shard : shards)
+      starting.push_back(own_shard(shard, view->placement->token_of(shard)));
+    co_await when_all(std::move(starting));
+    log::info("all shards have recovered");
+  }
+
+  Task<void> own_shard(ShardId shard, std::uint64_t token) {
+    ShardOptions shard_options;
+    shard_options.shard = shard;
+    shard_options.token = token;
+    shard_options.log_folder = fmt::format("{}/shard-{:04}", folder_.path(), shard);
+    const std::string checkpoints =
+        options_.checkpoint_dir.empty() ? folder_.path() + "/checkpoints" : options_.checkpoint_dir;
+    shard_options.snapshot_folder = fmt::format("{}/shard-{:04}", checkpoints, shard);
+    shard_options.durability = options_.durability;
+    shard_options.snapshot_interval = std::chrono::seconds(options_.checkpoint_interval_s);
+    SpawnOptions spawn;
+    spawn.name = fmt::format("ps/shard/{}", shard);
+    spawn.shard = shard % runtime_.shard_count();
+    spawn.restart = {.kind = Restart::permanent, .intensity = 5, .period = 60s};
+    spawn.mailbox.messages = 65'536;
+    ViewFeed* feed = feeds_[spawn.shard].get();
+    const Lease* lease = &lease_;
+    co_await node_.spawn<ParameterShard>(std::move(spawn), std::move(shard_options), feed, lease);
+  }
+
+  ServerOptions options_;
+  Runtime& runtime_;
+  WorkFolder& folder_;
+  std::vector<std::unique_ptr<ViewFeed>> feeds_;  // by core shard
+  Lease lease_;
+  Node node_;
+  std::string endpoint_;
+  std::optional<protocol::Coordinator::Ref> coordinator_;
+  Event stop_;
+};
+
+}  // namespace
+
+int run_server(ServerOptions options) try {
+  WorkFolder folder(options.workdir, options.name);
+  SignalWatch signals;
+  Runtime::Options runtime_options;
+  runtime_options.shards = options.threads;
+  Runtime runtime(runtime_options);
+  Server server(std::move(options), runtime, folder);
+  Server* const target = &server;
+  signals.start([&runtime, target] {
+    runtime.run([target](Runtime&) -> Task<void> {
+      target->request_stop();
+      co_return;
+    });
+  });
+  runtime.run([target](Runtime&) { return target->run(); });
+  return 0;
+} catch (const std::exception& error) {
+  log::error(error.what());
+  return 1;
+}
+
+}  // namespace hyperframes::ps

@@ -1,0 +1,70 @@
+// What the actors of one parameter shard share: they live on one core shard and call each other's
+// data directly, without messages.
+//
+//   context->log->append(...);               // the shard's one log
+//   context->clocks.wait(job, step, then);   // the staleness bound
+//   if (!context->lease->valid()) ...        // before anything is acknowledged
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <hyperframes/apps/ps/clock_table.hpp>
+#include <hyperframes/apps/ps/shard_log.hpp>
+#include <hyperframes/apps/ps/slots.hpp>
+#include <hyperframes/apps/ps/table_state.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hyperframes::ps {
+
+/// A node's right to its shards, renewed by one task and read by all core shards. An owner that
+/// can't show it must not acknowledge: another may own the shard by now.
+class Lease {
+ public:
+  bool valid() const noexcept {
+    return Clock::now().time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+  }
+  void extend_to(Time until) noexcept {
+    until_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::int64_t> until_{0};
+};
+
+struct ShardOptions {
+  ShardId shard = 0;
+  std::uint64_t token = 1;
+  std::string log_folder;       ///< This shard's, below the work folder.
+  std::string snapshot_folder;  ///< This shard's, below the checkpoint folder.
+  Durability durability = Durability::push;
+  Duration snapshot_interval = 60s;  ///< 0: only when asked.
+};
+
+class TablePart;
+
+struct ShardContext {
+  explicit ShardContext(ShardOptions options, const PlacementMap& map)
+      : options(std::move(options)), map(map), clocks(0) {}
+
+  ShardOptions options;
+  PlacementMap map;
+  const Lease* lease = nullptr;
+  ClockTable clocks;
+  std::unique_ptr<ShardLog> log;
+  /// Recovered at the shard's start, until its table's actor takes it over.
+  std::map<TableId, std::unique_ptr<TableState>> recovered;
+  /// The actors that are up, by table; each takes itself in and out.
+  std::map<TableId, TablePart*> parts;
+
+  struct Counts {
+    std::uint64_t pushes = 0, duplicates = 0, pulls = 0, pulled_rows = 0, pushed_rows = 0;
+    std::uint64_t snapshots = 0, replayed_records = 0;
+    double recovery_ms = 0;
+  } counts;
+};
+
+}  // namespace hyperframes::ps

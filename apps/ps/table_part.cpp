@@ -1,0 +1,157 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <hyperframes/apps/ps/recovery.hpp>
+#include <hyperframes/apps/ps/table_part.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
+#include <hyperframes/runtime/shard.hpp>
+
+namespace hyperframes::ps {
+namespace {
+
+PushKey key_of(const protocol::PushRequest& request) {
+  if (request.client() != 0)
+    return PushKey::of_client(request.client(), request.incarnation(), request.sequence());
+  return PushKey::leased(request.epoch(), request.unit(), request.batch());
+}
+
+}  // namespace
+
+TablePart::TablePart(std::shared_ptr<ShardContext> context, TableSpec spec)
+    : context_(std::move(context)),
+      spec_(std::move(spec)),
+      alive_(std::make_shared<TablePart*>(this)) {}
+
+TablePart::~TablePart() {
+  *alive_ = nullptr;
+  const auto found = context_->parts.find(spec_.id);
+  if (found != context_->parts.end() && found->second == this) context_->parts.erase(found);
+}
+
+std::string TablePart::who() const {
+  return fmt::format("table '{}' on parameter shard {}", spec_.name, context_->options.shard);
+}
+
+Task<void> TablePart::started() {
+  if (auto found = context_->recovered.extract(spec_.id)) {
+    state_ = std::move(found.mapped());
+  } else {
+    state_ = co_await recover_table(*context_, spec_);
+  }
+  context_->parts[spec_.id] = this;
+}
+
+// Every id must lie on this shard, under this shard's map. A client with an older map is told.
+void TablePart::check_ids(std::span<const std::byte> ids, std::uint64_t map_version) const {
+  if (ids.size() % sizeof(std::uint64_t) != 0 ||
+      ids.size() / sizeof(std::uint64_t) > max_request_rows)
+    throw Error(Errc::invalid_argument, "read the ids of a request to " + who(),
+                fmt::format("{} bytes of ids", ids.size()),
+                fmt::format("send up to {} ids of 8 bytes", max_request_rows));
+  const PlacementMap& map = context_->map;
+  for (std::size_t at = 0; at < ids.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t id;
+    std::memcpy(&id, ids.data() + at, sizeof id);
+    if (map.shard_of(slot_of(spec_.id, id)) == context_->options.shard) continue;
+    throw Error(Errc::moved, "find row " + std::to_string(id) + " in " + who(),
+                fmt::format("it belongs to shard {} under map version {}; the request used {}",
+                            map.shard_of(slot_of(spec_.id, id)), map.version(), map_version),
+                "fetch the current map and send the rows there");
+  }
+}
+
+Task<void> TablePart::pull(protocol::PullRequest request, Segments segments, PullAnswer reply) {
+  if (segments.count() != 1)
+    throw Error(Errc::invalid_argument, "pull from " + who(),
+                std::to_string(segments.count()) + " segments", "send one: the ids");
+  Buffer ids = segments[0];
+  check_ids(ids.bytes(), request.map_version());
+  const auto worker = request.worker();
+  if (!worker) {
+    answer_pull(std::move(ids), std::move(reply));
+    co_return;
+  }
+  ClockTable& clocks = context_->clocks;
+  const std::uint32_t job = worker->job();
+  const std::uint64_t step = request.step();
+  clocks.tick(job, worker->worker(), worker->clock());
+  if (!clocks.ready(job, step) && clocks.waiting() >= max_waiting_pulls)
+    throw Error(Errc::overloaded, "pull from " + who(),
+                fmt::format("{} pulls wait for slower workers already", clocks.waiting()),
+                "keep fewer pulls in flight");
+  // The reply outlives this handler; the callback is copyable, so both are shared.
+  auto kept = std::make_shared<std::pair<Buffer, PullAnswer>>(std::move(ids), std::move(reply));
+  clocks.wait(job, step, [alive = alive_, kept, job, step] {
+    if (!*alive || !kept->second.wanted()) return;
+    (*alive)->context_->clocks.record_staleness(job, step);
+    (*alive)->answer_pull(std::move(kept->first), std::move(kept->second));
+  });
+}
+
+void TablePart::answer_pull(Buffer ids, PullAnswer reply) {
+  const std::size_t count = ids.size() / sizeof(std::uint64_t);
+  const std::size_t bytes = count * spec_.width * sizeof(float);
+  auto rows = shard().send_pool().try_allocate(std::max<std::size_t>(bytes, 1));
+  if (!rows) return reply.fail(rows.error());
+  Buffer values = std::move(*rows);
+  values.resize_down(bytes);
+  state_->pull(ids.bytes(), values.bytes());
+  ++context_->counts.pulls;
+  context_->counts.pulled_rows += count;
+  reply.send({.width = spec_.width}, Segments(std::move(values)));
+}
+
+Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
+                           Reply<protocol::PushReply> reply) {
+  if (segments.count() != 2)
+    throw Error(Errc::invalid_argument, "push to " + who(),
+                std::to_string(segments.count()) + " segments", "send two: ids and values");
+  const Buffer ids = segments[0], values = segments[1];
+  check_ids(ids.bytes(), request.map_version());
+  const std::size_t count = ids.size() / sizeof(std::uint64_t);
+  if (values.size() != count * spec_.width * sizeof(float))
+    throw Error(Errc::invalid_argument, "push to " + who(),
+                fmt::format("{} bytes of values for {} rows of {} floats", values.size(), count,
+                            spec_.width),
+                "send width floats for each id");
+  if (!context_->log->has_room()) co_await context_->log->room();
+  if (const auto worker = request.worker())
+    context_->clocks.tick(worker->job(), worker->worker(), worker->clock());
+
+  const PushBody body{.key = key_of(request),
+                      .forget_before = request.forget_before(),
+                      .width = spec_.width,
+                      .count = static_cast<std::uint32_t>(count),
+                      .ids = ids.data(),
+                      .values = values.data()};
+  ShardLog& log = *context_->log;
+  if (!state_->apply(body)) {
+    ++context_->counts.duplicates;
+    // The first one may not be durable yet: whoever asks again must not learn more than it would.
+    answer_when_durable(log.next_lsn() - 1, true, std::move(reply));
+    co_return;
+  }
+  const std::uint64_t lsn = log.next_lsn();
+  Bytes record;
+  append_push(record, {.lsn = lsn, .synced_lsn = log.stats().durable_lsn, .table = spec_.id}, body);
+  log.append(lsn, record);
+  ++context_->counts.pushes;
+  context_->counts.pushed_rows += count;
+  answer_when_durable(lsn, false, std::move(reply));
+}
+
+void TablePart::answer_when_durable(std::uint64_t lsn, bool duplicate,
+                                    Reply<protocol::PushReply> reply) {
+  auto kept = std::make_shared<Reply<protocol::PushReply>>(std::move(reply));
+  context_->log->when_durable(lsn, [context = context_, kept, duplicate](const Error* failure) {
+    if (failure) return kept->fail(*failure);
+    if (!context->lease->valid())
+      return kept->fail(Error(Errc::fenced, "acknowledge a push",
+                              "this server's lease ran out before the push was durable",
+                              "find out who owns the shard, and send it there again"));
+    hyperframes::detail::pass_failpoint_now("push-before-answer");
+    kept->send({.duplicate = duplicate});
+  });
+}
+
+}  // namespace hyperframes::ps

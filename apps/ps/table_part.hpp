@@ -1,0 +1,50 @@
+// One table's rows on one parameter shard, as an actor: pulls, pushes, and what they wait for.
+//
+//   auto rows = co_await part.pull({.step = 7, ...}, std::move(ids));    // waits for slow workers
+//   co_await part.push({.epoch = 0, .unit = 3, .batch = 1, ...}, std::move(ids_and_gradients));
+//
+// A push is applied at once and answered when it is durable; pulls that wait for the staleness
+// bound wait outside the mailbox, so pushes go on. The rows live and die with the actor: a
+// restarted one reads them from snapshot and log.
+#pragma once
+
+#include <deque>
+#include <hyperframes/apps/ps/shard_context.hpp>
+#include <memory>
+#include <ps.fbs.hpp>
+
+namespace hyperframes::ps {
+
+class TablePart final : public protocol::TablePart::Actor {
+ public:
+  /// Rows one request may carry, and pulls that may wait.
+  static constexpr std::size_t max_request_rows = 4u << 20;
+  static constexpr std::size_t max_waiting_pulls = 4096;
+
+  TablePart(std::shared_ptr<ShardContext> context, TableSpec spec);
+  ~TablePart() override;
+
+  TableState& state() noexcept { return *state_; }
+  const TableSpec& spec() const noexcept { return spec_; }
+
+ private:
+  using PullAnswer = Reply<WithSegments<protocol::PullReply>>;
+
+  Task<void> started() override;
+  Task<void> pull(protocol::PullRequest request, Segments segments, PullAnswer reply) override;
+  Task<void> push(protocol::PushRequest request, Segments segments,
+                  Reply<protocol::PushReply> reply) override;
+
+  void answer_pull(Buffer ids, PullAnswer reply);
+  void answer_when_durable(std::uint64_t lsn, bool duplicate, Reply<protocol::PushReply> reply);
+  void check_ids(std::span<const std::byte> ids, std::uint64_t map_version) const;
+  std::string who() const;
+
+  std::shared_ptr<ShardContext> context_;
+  TableSpec spec_;
+  std::unique_ptr<TableState> state_;
+  /// What is called back later asks this whether the actor still is.
+  std::shared_ptr<TablePart*> alive_;
+};
+
+}  // namespace hyperframes::ps
