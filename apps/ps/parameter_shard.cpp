@@ -32,7 +32,7 @@ Task<void> ParameterShard::started() {
 
 Task<void> ParameterShard::stopping() {
   // Nobody was told that what is still queued is durable; writing it anyway loses less.
-  if (context_ && context_->log) co_await context_->log->flush();
+  if (context_ && context_->log) co_await context_->log->finish();
 }
 
 Task<void> ParameterShard::follow_view() {
@@ -121,6 +121,7 @@ protocol::ShardStatus::Fields ParameterShard::describe() const {
   fields.snapshots = counts.snapshots;
   fields.recovery_ms = counts.recovery_ms;
   fields.replayed_records = counts.replayed_records;
+  fields.acknowledged = counts.acknowledged;
   fields.staleness = context_->clocks.staleness();
   return fields;
 }

@@ -264,19 +264,27 @@ Task<void> ShardLog::run() {
           }
         }
       }
-      if (!pending_.empty()) co_await write_pending();
+      // A write that was begun is finished: half a batch on disk would only be torn.
+      if (!pending_.empty()) co_await shielded(write_pending());
       const bool due = options_.durability == Durability::push || flush_wanted_ > synced_lsn_ ||
                        (options_.durability == Durability::interval && Clock::now() >= next_sync);
       if (options_.durability != Durability::push) answer(written_lsn_);
       if (!due) continue;
-      co_await sync_written();
+      co_await shielded(sync_written());
       next_sync = after(options_.interval);
       answer(synced_lsn_);
     }
   } catch (const Error& error) {
-    fail(error);
+    if (!error.is(Errc::cancelled) && !error.is(Errc::shutting_down)) fail(error);
     throw;
   }
+}
+
+Task<void> ShardLog::finish() {
+  if (failure_) co_return;
+  if (!pending_.empty()) co_await write_pending();
+  co_await sync_written();
+  answer(synced_lsn_);
 }
 
 Task<void> ShardLog::read_again(std::uint64_t from_lsn, Replay replay) {

@@ -69,7 +69,9 @@ class ShardLog {
 
   /// Writes and syncs until cancelled; throws what ended the log. Whoever owns the log runs it.
   Task<void> run();
-  /// Everything appended so far is on disk, whatever the policy.
+  /// After `run` was cancelled: writes, syncs and answers what is left.
+  Task<void> finish();
+  /// Everything appended so far is on disk, whatever the policy. Needs `run`.
   Task<void> flush();
   /// Hands out again what is on disk from `from_lsn` on: for one table's recovery beside the
   /// others.
