@@ -63,6 +63,7 @@ SimNode::~SimNode() = default;
 unsigned SimNode::index() const noexcept { return host_->index; }
 const std::string& SimNode::name() const noexcept { return host_->name; }
 SimDisk& SimNode::disk() noexcept { return host_->disk; }
+std::size_t SimNode::descriptor_count() const noexcept { return host_->descriptors.size(); }
 
 Address SimNode::address(std::uint16_t port) const noexcept {
   Address address = host_->address;

@@ -77,6 +77,8 @@ class SimNode {
   /// Of the running process. Not on a node that is down.
   Runtime& runtime() noexcept;
   SimDisk& disk() noexcept;
+  /// Open descriptors of the running process.
+  std::size_t descriptor_count() const noexcept;
 
   /// What this node's process does: started on shard 0 now and after each restart. What the task
   /// holds is gone with it. An exception that leaves it is logged. `main` itself, and what a lambda
