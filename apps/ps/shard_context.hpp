@@ -61,7 +61,8 @@ struct ShardContext {
   std::map<TableId, TablePart*> parts;
 
   struct Counts {
-    std::uint64_t pushes = 0, duplicates = 0, pulls = 0, pulled_rows = 0, pushed_rows = 0;
+    std::uint64_t pushes = 0, duplicates = 0, acknowledged = 0, pulls = 0, pulled_rows = 0,
+                  pushed_rows = 0;
     std::uint64_t snapshots = 0, replayed_records = 0;
     double recovery_ms = 0;
   } counts;

@@ -150,6 +150,7 @@ void TablePart::answer_when_durable(std::uint64_t lsn, bool duplicate,
                               "this server's lease ran out before the push was durable",
                               "find out who owns the shard, and send it there again"));
     hyperframes::detail::pass_failpoint_now("push-before-answer");
+    ++context->counts.acknowledged;
     kept->send({.duplicate = duplicate});
   });
 }
