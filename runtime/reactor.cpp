@@ -26,28 +26,36 @@ OperationAwaiter::OperationAwaiter(Operation* operation, Time deadline) noexcept
       kind_(operation->kind) {}
 
 OperationAwaiter::~OperationAwaiter() {
-  if (!operation_) return;
+  if (!operation_) {
+    // It had ended, and its coroutine was destroyed before it learned of it.
+    if (!claimed_ && brings_descriptor(kind_) && result_ >= 0)
+      static_cast<Shard&>(*promise_->core).reactor().close_now(static_cast<int>(result_));
+    return;
+  }
   if (!promise_) {  // never awaited
     Operation::destroy(operation_);
     return;
   }
   operation_->owner = nullptr;
-  static_cast<Shard&>(*promise_->core).reactor().cancel(operation_);
+  if (kind_ != Operation::Kind::close)
+    static_cast<Shard&>(*promise_->core).reactor().cancel(operation_);
 }
 
 bool OperationAwaiter::begin(PromiseBase& promise) noexcept {
   promise_ = &promise;
   auto& shard = static_cast<Shard&>(*promise.core);
-  const bool cancelled = promise.cancel && promise.cancel->cancelled();
+  // A close takes place whatever became of its chain: nobody else knows the descriptor any more.
+  CancelSource* const cancel = kind_ == Operation::Kind::close ? nullptr : promise.cancel;
+  const bool cancelled = cancel && cancel->cancelled();
   if (cancelled || deadline_ <= shard.now()) {
     stopped_ = true;
-    stop_reason_ = cancelled ? promise.cancel->reason() : Errc::deadline_exceeded;
+    stop_reason_ = cancelled ? cancel->reason() : Errc::deadline_exceeded;
     result_ = -ECANCELED;
     memory = std::move(operation_->memory);
     Operation::destroy(std::exchange(operation_, nullptr));
     return false;
   }
-  if (promise.cancel) promise.cancel->add(on_cancel_);
+  if (cancel) cancel->add(on_cancel_);
   if (deadline_ != no_deadline) shard.start_timer(on_timeout_, deadline_);
   operation_->owner = this;
   shard.reactor().start(operation_);
@@ -74,6 +82,7 @@ void OperationAwaiter::on_complete(Operation& operation, std::int64_t result, bo
 }
 
 std::int64_t OperationAwaiter::await_resume() {
+  claimed_ = true;
   if (stopped_ && (result_ == -ECANCELED || result_ == -EINTR)) {
     static constexpr const char* names[] = {"accept a connection",
                                             "connect",

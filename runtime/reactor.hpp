@@ -124,6 +124,12 @@ class Reactor {
 
 namespace detail {
 
+/// Whether the result of such an operation is a new descriptor, which somebody must close.
+constexpr bool brings_descriptor(Operation::Kind kind) noexcept {
+  return kind == Operation::Kind::accept || kind == Operation::Kind::connect ||
+         kind == Operation::Kind::open;
+}
+
 /// Awaits one operation. A cancelled chain asks the driver to cancel and still waits for the
 /// completion; destroyed in mid-wait, it leaves the operation to the driver.
 class OperationAwaiter final : public Completion {
@@ -167,8 +173,9 @@ class OperationAwaiter final : public Completion {
   OnCancel on_cancel_;
   OnTimeout on_timeout_;
   Time deadline_;
-  std::int64_t result_ = 0;
+  std::int64_t result_ = -1;
   bool stopped_ = false;
+  bool claimed_ = false;  ///< The coroutine has the result.
   Errc stop_reason_ = Errc::cancelled;
   Operation::Kind kind_;
 };

@@ -120,11 +120,9 @@ void start_blocking(Operation* operation, std::size_t& in_flight) noexcept {
 }
 
 void finish_operation(Operation* operation, std::int64_t result, Reactor& reactor) noexcept {
-  using enum Operation::Kind;
   if (operation->owner) {
     operation->owner->on_complete(*operation, result, false);
-  } else if (result >= 0 &&
-             (operation->kind == accept || operation->kind == connect || operation->kind == open)) {
+  } else if (result >= 0 && brings_descriptor(operation->kind)) {
     reactor.close_now(static_cast<int>(result));
   }
   Operation::destroy(operation);

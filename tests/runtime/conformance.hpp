@@ -33,7 +33,8 @@ class Bed {
       : name_(number == 0 ? "uring" : "sim, seed " + std::to_string(number)) {
     if (number == 0) {
       try {
-        runtime_ = std::make_unique<Runtime>(Runtime::Options{.shards = shards});
+        runtime_ =
+            std::make_unique<Runtime>(Runtime::Options{.shards = shards, .stop_deadline = 100ms});
       } catch (const Error& error) {
         SKIP("io_uring can't be used here: " << error.what());
       }
