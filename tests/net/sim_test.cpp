@@ -1,0 +1,250 @@
+// The shipped session code on the simulated network: virtual time, seeded order, injected faults.
+#include <catch2/catch_test_macros.hpp>
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/reactor/sim.hpp>
+#include <map>
+#include <random>
+
+#include "support.hpp"
+
+using namespace net_test;
+using net::Lane;
+using net::Message;
+
+namespace {
+
+/// A process on a simulated node.
+struct Program {
+  Program(hf::SimNode& node, Handler& handler) : network(node.runtime(), options(node), handler) {}
+  static net::Network::Options options(hf::SimNode& node) {
+    net::Network::Options options;
+    options.node_id = node.index() + 1;
+    options.incarnation = node.incarnation();
+    options.boot_id = node.name();
+    options.insecure = true;
+    auto random = std::make_shared<std::mt19937_64>(options.node_id * 1000 + options.incarnation);
+    options.random = [random](std::span<std::byte> into) {
+      for (auto& byte : into) byte = static_cast<std::byte>((*random)());
+    };
+    return options;
+  }
+  net::Network network;
+};
+
+net::Endpoint endpoint_of(hf::SimNode& node) {
+  return {net::Scheme::tcp, node.address().host(), 6000};
+}
+
+Program& start_program(hf::SimWorld& world, hf::SimNode& node, Handler& handler) {
+  Program& program = node.emplace<Program>(node, handler);
+  const auto endpoint = endpoint_of(node);
+  world.run(node, 0, [&program, endpoint](hf::Runtime&) -> hf::Task<net::Endpoint> {
+    return program.network.listen(endpoint);
+  });
+  return program;
+}
+
+hf::Task<void> send_text(net::Network* network, net::Endpoint to, std::string text, Lane lane) {
+  auto session = co_await network->connect(to, hf::after(20s));
+  Message message;
+  message.body = hf::Buffer::copy_of(text);
+  co_await session->send(std::move(message), lane, hf::after(60s));
+}
+
+/// Numbered messages of random sizes on random lanes, until `stop` or a failure.
+hf::Task<void> pour(net::Network* network, net::Endpoint to, std::uint64_t seed, int count,
+                    std::map<int, int>* sent) {
+  std::mt19937_64 random(seed);
+  auto session = co_await network->connect(to, hf::after(60s));
+  for (int i = 0; i < count; ++i) {
+    const int lane = static_cast<int>(random() % 3);
+    std::size_t size = 8 + random() % 200;
+    if (random() % 20 == 0) size = random() % 50'000;
+    if (lane == 2 && random() % 10 == 0) size = random() % 3'000'000;
+    if (lane == 0) size = 8 + random() % 2000;
+    Message message;
+    message.envelope.type_id = static_cast<std::uint64_t>((*sent)[lane]++);
+    message.body = hf::Buffer::heap(size);
+    std::memset(message.body.data(), static_cast<int>(message.envelope.type_id), size);
+    co_await session->send(std::move(message), static_cast<Lane>(lane), hf::after(300s));
+  }
+}
+
+/// Checks order and contents of what `pour` sent, for each session.
+struct Checker {
+  void operator()(net::Session& session, Lane lane, const Message& message) {
+    const auto key = std::tuple(session.peer().node_id, session.peer().incarnation, session_count,
+                                static_cast<int>(lane));
+    const auto expected = next[key]++;
+    right &= message.envelope.type_id == expected;
+    for (std::size_t i = 0; i < message.body.size(); i += 997)
+      right &= message.body.data()[i] == static_cast<std::byte>(expected);
+    ++total;
+  }
+  std::map<std::tuple<std::uint64_t, std::uint64_t, int, int>, std::uint64_t> next;
+  int session_count = 0;
+  int total = 0;
+  bool right = true;
+};
+
+std::uint64_t run_once(std::uint64_t seed) {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = seed});
+  hf::SimNode& a = world.add_node({.shards = 2});
+  hf::SimNode& b = world.add_node({.shards = 3});
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  std::map<int, int> sent;
+  world.run(b, 0,
+            [&](hf::Runtime&) { return pour(&from.network, endpoint_of(a), seed, 300, &sent); });
+  REQUIRE(world.run_until([&] { return to_a.count == 300; }, 60s));
+  return world.trace_hash();
+}
+
+}  // namespace
+
+TEST_CASE("a session runs in the simulator unchanged: the same seed gives the same trace") {
+  CHECK(run_once(5) == run_once(5));
+  CHECK(run_once(5) != run_once(6));
+}
+
+TEST_CASE("a partition is noticed on both sides within 3 heartbeats") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    hf::SimWorld world({.seed = seed});
+    hf::SimNode &a = world.add_node(), &b = world.add_node();
+    start_program(world, a, to_a);
+    Program& from = start_program(world, b, to_b);
+    world.run(b, 0, [&](hf::Runtime&) {
+      return send_text(&from.network, endpoint_of(a), "hello", Lane::normal);
+    });
+    // At any point between two heartbeats; however long the session was idle.
+    world.run_for(10s + std::chrono::milliseconds(seed * 97));
+    CHECK(to_a.down_count == 0);
+    CHECK(to_b.down_count == 0);
+    world.network().partition(a, b);
+    // A tenth for what was on its way, and for turns.
+    const auto limit = hf::timing().heartbeat() * 31 / 10;
+    CHECK(world.run_until([&] { return to_a.down_count == 1 && to_b.down_count == 1; }, limit));
+    CHECK(to_a.downs()[0].code == hf::Errc::peer_lost);
+    // Healed, they reach each other again, as the same two nodes.
+    world.network().heal();
+    world.run(b, 0, [&](hf::Runtime&) {
+      return send_text(&from.network, endpoint_of(a), "again", Lane::normal);
+    });
+    CHECK(world.run_until([&] { return to_a.count == 2; }, 10s));
+  }
+}
+
+TEST_CASE("a link heard in one direction only is down as well") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 3});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  world.run(b, 0, [&](hf::Runtime&) {
+    return send_text(&from.network, endpoint_of(a), "hello", Lane::normal);
+  });
+  world.network().cut(a, b);
+  CHECK(world.run_until([&] { return to_b.down_count == 1; }, hf::timing().heartbeat() * 31 / 10));
+}
+
+TEST_CASE("messages arrive once and in order over a slow and lossy network") {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    Checker check_a, check_b;
+    hf::SimWorld world({.seed = seed});
+    world.network().faults().loss = 0.002;
+    world.network().faults().spike = 0.01;
+    world.network().faults().spike_max = 300ms;
+    world.network().default_link() = {200us, 2ms, 100'000'000};
+    hf::SimNode& a = world.add_node({.shards = 2});
+    hf::SimNode& b = world.add_node({.shards = 2});
+    to_a.react = [&](net::Session& s, Lane lane, Message message) { check_a(s, lane, message); };
+    to_b.react = [&](net::Session& s, Lane lane, Message message) { check_b(s, lane, message); };
+    Program& at_a = start_program(world, a, to_a);
+    Program& at_b = start_program(world, b, to_b);
+    std::map<int, int> sent_a, sent_b;
+    // Both connect, and both send.
+    auto one = world.start(a, 0, [&](hf::Runtime&) {
+      return pour(&at_a.network, endpoint_of(b), seed, 600, &sent_a);
+    });
+    auto two = world.start(b, 0, [&](hf::Runtime&) {
+      return pour(&at_b.network, endpoint_of(a), seed + 100, 600, &sent_b);
+    });
+    world.wait(one);
+    world.wait(two);
+    CHECK(world.run_until([&] { return check_a.total == 600 && check_b.total == 600; }, 120s));
+    CHECK(check_a.right);
+    CHECK(check_b.right);
+    CHECK(to_a.down_count == 0);
+    CHECK(to_a.ups == 2);
+    CHECK(to_b.ups == 2);
+  }
+}
+
+TEST_CASE(
+    "what a killed or cut-off sender had sent arrives as a clean prefix, without a duplicate") {
+  for (std::uint64_t seed = 1; seed <= 9; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    Checker check;
+    hf::SimWorld world({.seed = seed});
+    hf::SimNode &a = world.add_node(), &b = world.add_node();
+    to_a.react = [&](net::Session& s, Lane lane, Message message) { check(s, lane, message); };
+    start_program(world, a, to_a);
+    Program& from = start_program(world, b, to_b);
+    std::map<int, int> sent;
+    auto pouring = world.start(b, 0, [&](hf::Runtime&) {
+      return pour(&from.network, endpoint_of(a), seed, 100'000, &sent);
+    });
+    world.run_for(std::chrono::milliseconds(1 + seed * 7));
+    switch (seed % 3) {
+      case 0: b.crash(hf::SimCrash::kill()); break;
+      case 1: world.network().reset(a, b); break;
+      default: world.network().partition(a, b); break;
+    }
+    CHECK(world.run_until([&] { return to_a.down_count == 1; }, 10s));
+    CHECK_THROWS_AS(world.wait(pouring), hf::Error);
+    CHECK(check.right);
+    for (const auto& [key, count] : check.next)
+      CHECK(count <= static_cast<std::uint64_t>(sent[std::get<3>(key)]));
+    // And the next session starts afresh.
+    world.network().heal();
+    std::map<int, int> sent_again;
+    ++check.session_count;
+    Program* again = &from;
+    if (!b.is_up()) {
+      b.restart();
+      again = &start_program(world, b, to_b);
+    }
+    const int before = check.total;
+    world.run(b, 0, [&](hf::Runtime&) {
+      return pour(&again->network, endpoint_of(a), seed, 50, &sent_again);
+    });
+    CHECK(world.run_until([&] { return check.total == before + 50; }, 20s));
+    CHECK(check.right);
+  }
+}
+
+TEST_CASE("a node whose process sleeps through heartbeats does not blame its peer") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 4});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  world.run(b, 0, [&](hf::Runtime&) {
+    return send_text(&from.network, endpoint_of(a), "hello", Lane::normal);
+  });
+  // Shorter than what its peer would bear, but its own clock leaps much further.
+  b.pause();
+  world.run_for(hf::timing().heartbeat());
+  b.jump_clock(20s);
+  b.resume();
+  world.run_for(10s);
+  CHECK(to_a.down_count == 0);
+  CHECK(to_b.down_count == 0);
+}
