@@ -13,9 +13,12 @@ namespace {
 // Header and memory in one allocation; the memory starts on a cache line.
 constexpr std::size_t header_size = (sizeof(detail::Block) + 63) / 64 * 64;
 
-detail::Block* allocate_block(std::size_t capacity) {
-  void* memory = std::aligned_alloc(64, (header_size + capacity + 63) / 64 * 64);
-  if (!memory) throw std::bad_alloc();
+/// Null if the system has no memory.
+detail::Block* allocate_block(std::size_t capacity) noexcept {
+  void* memory = capacity > SIZE_MAX - header_size - 63
+                     ? nullptr
+                     : std::aligned_alloc(64, (header_size + capacity + 63) / 64 * 64);
+  if (!memory) return nullptr;
   auto* block = new (memory) detail::Block();
   block->data = static_cast<std::byte*>(memory) + header_size;
   block->capacity = capacity;
@@ -25,6 +28,10 @@ detail::Block* allocate_block(std::size_t capacity) {
 void free_block(detail::Block* block) noexcept {
   block->~Block();
   std::free(block);
+}
+
+std::string attempt(std::size_t size, const std::string& pool) {
+  return "allocate " + std::to_string(size) + " bytes from pool '" + pool + "'";
 }
 
 std::atomic_ref<std::uint32_t> shared_count(detail::Block* block) noexcept {
@@ -53,18 +60,15 @@ void release(Block* block) noexcept {
     if (--block->references == 0) block->dispose(block);
     return;
   }
-  // A sole reference that ends away from home: the home shard takes it back in its next turn.
-  auto& returned = block->home->returned_blocks_;
-  block->next = returned.load(std::memory_order_relaxed);
-  while (!returned.compare_exchange_weak(block->next, block, std::memory_order_release,
-                                         std::memory_order_relaxed)) {
-  }
+  assert(block->references == 1 && "only a sole reference may leave its shard: send a proxy");
+  block->home->take_back(block);
 }
 
 }  // namespace detail
 
 Buffer Buffer::heap(std::size_t size) {
   detail::Block* block = allocate_block(size);
+  if (!block) throw std::bad_alloc();
   block->atomic_count = true;
   block->dispose = &free_block;
   return adopt(block, block->data, size);
@@ -153,16 +157,29 @@ bool BufferPool::fits(std::size_t size) const noexcept {
   return class_size(class_of(size)) <= options_.quota_bytes - used_;
 }
 
-Error BufferPool::exhausted(std::size_t size, bool ever) const {
-  return Error(
-      ever ? Errc::exhausted : Errc::too_large,
-      "allocate " + std::to_string(size) + " bytes from pool '" + options_.name + "'",
-      std::to_string(used_) + " of " + std::to_string(options_.quota_bytes) + " bytes are in use",
-      ever ? "release buffers sooner or raise the pool's quota"
-           : "raise the pool's quota above the size of the largest message");
+bool BufferPool::fits_ever(std::size_t size) const noexcept {
+  return size <= class_size(class_count - 1) && class_size(class_of(size)) <= options_.quota_bytes;
 }
 
-Buffer BufferPool::take(std::size_t size) {
+Error BufferPool::exhausted(std::size_t size) const {
+  return Error(
+      Errc::exhausted, attempt(size, options_.name),
+      std::to_string(used_) + " of " + std::to_string(options_.quota_bytes) + " bytes are in use",
+      "release buffers sooner or raise the pool's quota");
+}
+
+Error BufferPool::too_large(std::size_t size) const {
+  return Error(Errc::too_large, attempt(size, options_.name),
+               "the pool's quota is " + std::to_string(options_.quota_bytes) + " bytes",
+               "raise it above the size of the largest message");
+}
+
+Error BufferPool::refused(std::size_t size) const {
+  return Error(Errc::exhausted, attempt(size, options_.name), "the system has no memory left",
+               "give the process more memory, or the pool a smaller quota");
+}
+
+bool BufferPool::take(std::size_t size, Buffer& into) noexcept {
   const std::size_t index = class_of(size);
   detail::Block* block = free_lists_[index];
   if (block) {
@@ -172,6 +189,7 @@ Buffer BufferPool::take(std::size_t size) {
     block->next = nullptr;
   } else {
     block = allocate_block(class_size(index));
+    if (!block) return false;
     block->home = &home_;
     block->pool = this;
     block->dispose = &BufferPool::dispose;
@@ -179,7 +197,8 @@ Buffer BufferPool::take(std::size_t size) {
   block->charged = block->capacity;
   used_ += block->charged;
   ++outstanding_;
-  return Buffer::adopt(block, block->data, size);
+  into = Buffer::adopt(block, block->data, size);
+  return true;
 }
 
 void BufferPool::dispose(detail::Block* block) noexcept {
@@ -197,20 +216,34 @@ void BufferPool::dispose(detail::Block* block) noexcept {
   pool.wake_waiters();
 }
 
+void BufferPool::enqueue(AllocateAwaiter& waiter) noexcept {
+  waiters_.push_back(waiter);
+  home_.memory_waiters_.store(home_.memory_waiters_.load(std::memory_order_relaxed) + 1,
+                              std::memory_order_relaxed);
+}
+
+void BufferPool::dequeued() noexcept {
+  home_.memory_waiters_.store(home_.memory_waiters_.load(std::memory_order_relaxed) - 1,
+                              std::memory_order_relaxed);
+}
+
 void BufferPool::wake_waiters() noexcept {
   while (!waiters_.empty() && fits(waiters_.front().size_)) {
     AllocateAwaiter& waiter = waiters_.front();
-    waiter.result_ = take(waiter.size_);
+    waiter.refused_ = !take(waiter.size_, waiter.result_);
     waiter.wake();
+    dequeued();
   }
 }
 
 Result<Buffer> BufferPool::try_allocate(std::size_t size) {
-  const bool ever = class_size(class_of(size)) <= options_.quota_bytes;
   // Those who wait come first.
-  if (ever && waiters_.empty() && fits(size)) return take(size);
+  if (!fits_ever(size)) return too_large(size);
+  Buffer buffer;
+  const bool room = waiters_.empty() && fits(size);
+  if (room && take(size, buffer)) return buffer;
   ++exhausted_count_;
-  return exhausted(size, ever);
+  return room ? refused(size) : exhausted(size);
 }
 
 BufferPool::AllocateAwaiter BufferPool::allocate(std::size_t size, Time deadline) {
@@ -218,21 +251,26 @@ BufferPool::AllocateAwaiter BufferPool::allocate(std::size_t size, Time deadline
 }
 
 bool BufferPool::AllocateAwaiter::await_ready() {
-  if (class_size(class_of(size_)) > pool_.options_.quota_bytes) throw pool_.exhausted(size_, false);
+  if (!pool_.fits_ever(size_)) throw pool_.too_large(size_);
   if (!pool_.waiters_.empty() || !pool_.fits(size_)) return false;
-  result_ = pool_.take(size_);
+  refused_ = !pool_.take(size_, result_);
   return true;
 }
 
 Buffer BufferPool::AllocateAwaiter::await_resume() {
-  if (promise()) {
-    if (outcome() == Outcome::timed_out) {
-      ++pool_.exhausted_count_;
-      throw pool_.exhausted(size_, true);
-    }
-    throw_unless_woken("allocate from a buffer pool");
+  if (refused_ || (promise() && outcome() == Outcome::timed_out)) {
+    ++pool_.exhausted_count_;
+    throw refused_ ? pool_.refused(size_) : pool_.exhausted(size_);
   }
+  if (promise()) throw_unless_woken("allocate from a buffer pool");
   return std::move(result_);
+}
+
+// Whoever stood behind it may need less.
+void BufferPool::AllocateAwaiter::left(Waiter& self) noexcept {
+  BufferPool& pool = static_cast<AllocateAwaiter&>(self).pool_;
+  pool.dequeued();
+  pool.wake_waiters();
 }
 
 BufferPool::Usage BufferPool::usage() const noexcept {

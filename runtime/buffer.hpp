@@ -178,10 +178,16 @@ class BufferPool {
   static std::size_t class_of(std::size_t size) noexcept;
   static std::size_t class_size(std::size_t index) noexcept;
   static void dispose(detail::Block* block) noexcept;
-  Buffer take(std::size_t size);
+  /// False if the system has no memory.
+  bool take(std::size_t size, Buffer& into) noexcept;
   bool fits(std::size_t size) const noexcept;
+  bool fits_ever(std::size_t size) const noexcept;
+  void enqueue(AllocateAwaiter& waiter) noexcept;
+  void dequeued() noexcept;
   void wake_waiters() noexcept;
-  Error exhausted(std::size_t size, bool ever) const;
+  Error exhausted(std::size_t size) const;
+  Error too_large(std::size_t size) const;
+  Error refused(std::size_t size) const;
 
   Shard& home_;
   Options options_;
@@ -196,21 +202,24 @@ class BufferPool {
 class BufferPool::AllocateAwaiter : public detail::Waiter {
  public:
   AllocateAwaiter(BufferPool& pool, std::size_t size, Time deadline) noexcept
-      : Waiter(deadline, Errc::exhausted), pool_(pool), size_(size) {}
+      : Waiter(deadline, Errc::exhausted, &AllocateAwaiter::left), pool_(pool), size_(size) {}
+  ~AllocateAwaiter() { leave(); }
   bool await_ready();
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
     if (!begin(handle.promise())) return false;
-    pool_.waiters_.push_back(*this);
+    pool_.enqueue(*this);
     return true;
   }
   Buffer await_resume();
 
  private:
   friend class BufferPool;
+  static void left(Waiter& self) noexcept;
   BufferPool& pool_;
   std::size_t size_;
   Buffer result_;
+  bool refused_ = false;
 };
 
 }  // namespace hyperframes

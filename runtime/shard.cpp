@@ -167,6 +167,22 @@ void Shard::send_home(detail::FrameHeader* header) noexcept {
   homebound_.push_back({header->owner, frame, frame});
 }
 
+void Shard::take_back(detail::Block* block) noexcept {
+  block->next = returned_blocks_.load(std::memory_order_relaxed);
+  while (!returned_blocks_.compare_exchange_weak(block->next, block, std::memory_order_release,
+                                                 std::memory_order_relaxed)) {
+  }
+  // Memory alone is no reason to wake a shard, unless some task there waits for it. Pairs with the
+  // fence in `idle`: either we see that task, or the shard sees the block before it sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!memory_waiters_.load(std::memory_order_relaxed)) return;
+  if (Shard* from = current()) {
+    from->ring_doorbell_of(*this);
+  } else if (sleeping_.load(std::memory_order_relaxed)) {
+    reactor_->wake();
+  }
+}
+
 void Shard::take_returned_blocks() noexcept {
   if (!returned_blocks_.load(std::memory_order_relaxed)) return;
   detail::Block* block = returned_blocks_.exchange(nullptr, std::memory_order_acquire);

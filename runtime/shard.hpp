@@ -107,11 +107,14 @@ class Shard : public detail::ShardCore {
   friend void* detail::pool_allocate(std::size_t);
   friend void detail::pool_release(void*) noexcept;
   friend void detail::release(detail::Block*) noexcept;
+  friend class BufferPool;
   friend class CurrentShard;
   struct Root;
 
   void take_arrivals() noexcept;
   bool arrivals_waiting() const noexcept;
+  /// From anywhere else: a block of this shard whose last reference has ended there.
+  void take_back(detail::Block* block) noexcept;
   void take_returned_blocks() noexcept;
   void send_home(detail::FrameHeader* header) noexcept;
   void ring_doorbell_of(Shard& target) noexcept;
@@ -150,6 +153,7 @@ class Shard : public detail::ShardCore {
   };
   std::vector<Homebound> homebound_;
   std::atomic<detail::Block*> returned_blocks_{nullptr};
+  std::atomic<std::size_t> memory_waiters_{0};  ///< Who waits for a pool's memory; written here.
   detail::List<Root> roots_;
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> sleeping_{false};
