@@ -160,8 +160,7 @@ TEST_CASE("publishing shows a progress bar on a terminal and no control characte
   folder.write("ratings.csv", made_up_ratings());
   const Outcome outcome = succeed(folder, "hyperframes publish csv ratings.csv --out data");
   CHECK(!contains(outcome.text, "\x1b"));
-  CHECK(outcome.text ==
-        "data: 2,000 rows in 1 shard, " + outcome.text.substr(outcome.text.find("shard, ") + 7));
+  CHECK(outcome.text.starts_with("data: 2,000 rows in 1 shard, "));
   if (run(folder, "command -v script").status != 0)
     SKIP("script, which makes terminals, is missing");
   const Outcome terminal = succeed(
