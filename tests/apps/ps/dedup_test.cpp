@@ -26,7 +26,7 @@ DedupWindow moved(const DedupWindow& window, std::size_t places) {
   for (std::size_t place = 0; place < places; ++place) {
     Bytes bytes;
     window.encode(place, bytes);
-    other.decode(place, bytes);
+    other.forget_units_before(other.decode(place, bytes));
   }
   return other;
 }
@@ -162,7 +162,7 @@ TEST_CASE("client pushes: random windows, retries and moves agree with a plain s
         const auto old = client.open;
         client = {client.incarnation + 1 + random() % 3, random() % 3 ? 0 : random(), {}};
         const auto first = PushKey::of_client(id, client.incarnation, client.next++);
-        model.push(window, first, {0});
+        model.push(window, first, {0, 1, 2});
         for (const auto& [key, where] : old)
           for (const auto place : where) REQUIRE(window.find(key).at(place) == Verdict::stale);
       }
@@ -194,6 +194,22 @@ TEST_CASE("the last sequence numbers work as the first ones do") {
     CHECK_FALSE(applied(*w, PushKey::of_client(1, 1, last - 1), 0));
     CHECK(applied(*w, PushKey::of_client(1, 1, last - 2), 0));
   }
+}
+
+TEST_CASE("a part taken later tells other places nothing of what they have not seen") {
+  DedupWindow later(2);
+  later.mark(PushKey::of_client(1, 2, 0), 1);
+  later.forget_units_before(unit_order(3, 0));
+  Bytes part;
+  later.encode(1, part);
+  DedupWindow window(2);
+  window.mark(PushKey::of_client(1, 1, 0), 0);
+  CHECK(window.decode(1, part) == unit_order(3, 0));
+  // Place 0 still has to replay what came between.
+  CHECK(window.find(PushKey::leased(2, 0, 0)).at(0) == Verdict::fresh);
+  CHECK(window.find(PushKey::of_client(1, 1, 0)).at(0) == Verdict::duplicate);
+  CHECK(window.find(PushKey::of_client(1, 1, 1)).at(0) == Verdict::fresh);
+  CHECK(window.find(PushKey::of_client(1, 1, 1)).at(1) == Verdict::stale);
 }
 
 TEST_CASE("a client that is gone is forgotten by name") {
