@@ -1,0 +1,122 @@
+// A program's way to a parameter server: it knows who owns what, and carries pulls and pushes
+// through whatever happens to the servers.
+//
+//   ps::PsClient client(node, {.coordinator = hf::net::Endpoint::parse("tcp://127.0.0.1:6000")});
+//   co_await client.start();                                            // the cluster is known
+//   std::vector<float> rows = co_await client.pull(table, ids, step);   // in the order of the ids
+//
+// A call ends when it has succeeded, when its chain is cancelled, or with an error that trying
+// again can't mend (a rejected key, a wrong argument). In between, a server that was killed,
+// restarted, moved or is slow is asked again, with the same push key, which is what makes its death
+// invisible; `waiting()` says for what. Give calls a deadline with `hf::with_deadline` where they
+// need one. Everything here belongs to the core shard that made it.
+#pragma once
+
+#include <cstdint>
+#include <hyperframes/actors/node.hpp>
+#include <hyperframes/apps/ps/cluster_view.hpp>
+#include <hyperframes/apps/ps/ledger.hpp>
+#include <hyperframes/apps/ps/push_key.hpp>
+#include <hyperframes/net/endpoint.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <memory>
+#include <optional>
+#include <ps.fbs.hpp>
+#include <string>
+#include <vector>
+
+namespace hyperframes::ps {
+
+/// A push whose messages are made: one for each parameter shard that has rows of it.
+class PreparedPush {
+ public:
+  struct Message {
+    ShardId shard = 0;
+    std::uint64_t counter = 0;  ///< The id of its counter row; 0: it has none.
+    Buffer ids{};               ///< u64 each, by slot.
+    Buffer values{};            ///< `width` floats for each.
+  };
+
+  TableId table() const noexcept { return table_; }
+  const PushKey& key() const noexcept { return key_; }
+  const std::vector<Message>& messages() const noexcept { return messages_; }
+  /// What a ledger notes of it: one entry a message, in doubt.
+  std::vector<LedgerEntry> ledger_entries(std::uint32_t job) const;
+
+ private:
+  friend class PsClient;
+  TableId table_ = 0;
+  PushKey key_;
+  std::vector<Message> messages_;
+};
+
+class PsClient {
+ public:
+  struct Options {
+    net::Endpoint coordinator{};
+    /// How long one attempt may take before it is made again.
+    Duration attempt = timing().default_deadline();
+    Duration backoff_min = 20ms;
+    Duration backoff_max = 250ms;
+  };
+  /// How far a worker is, and who it is. Goes along with every pull and push, and is repeated to
+  /// every parameter shard each heartbeat, so that a restarted one learns it again.
+  struct WorkerClock {
+    std::uint32_t job = 0;
+    std::uint32_t worker = 0;
+    std::uint64_t clock = 0;  ///< Steps completed: all their pushes are acknowledged.
+  };
+
+  /// `node` has a network, and outlives this.
+  PsClient(Node& node, Options options);
+  /// Cancels what runs. `close` first for an orderly end.
+  ~PsClient();
+  PsClient(const PsClient&) = delete;
+  PsClient& operator=(const PsClient&) = delete;
+
+  /// Begins to follow the coordinator; completes when the parameter shards are placed.
+  Task<void> start();
+  Task<void> close();
+
+  const std::shared_ptr<const ClusterView>& view() const noexcept;
+  /// The table, once the view shows it.
+  Task<TableSpec> table(std::string name);
+
+  // ---- Rows ------------------------------------------------------------------------------------
+
+  /// Rows of `ids` (distinct), `width` floats each, in their order. With a clock it waits until the
+  /// slowest worker is within the staleness bound of `step`; without one it reads what is there.
+  Task<std::vector<float>> pull(TableSpec table, std::vector<std::uint64_t> ids,
+                                std::uint64_t step = 0);
+  /// Groups the rows by slot and shard. `gradients`: `width` floats for each of `ids`, which are
+  /// distinct. A leased key gives each message a counter row. Waits for send memory.
+  Task<PreparedPush> prepare_push(TableSpec table, PushKey key, std::vector<std::uint64_t> ids,
+                                  std::vector<float> gradients);
+  /// Completes when all messages are acknowledged. `forget_before`: of the unit's lease, as
+  /// unit_order() has it.
+  Task<void> push(PreparedPush prepared, std::uint64_t step = 0, std::uint64_t forget_before = 0);
+
+  /// From now on sent with all calls and to all shards; a clock never goes back, but for a new
+  /// worker. Without: an observer, for whom nobody waits.
+  void set_clock(std::optional<WorkerClock> clock);
+
+  // ---- The coordinator -------------------------------------------------------------------------
+
+  Task<void> create_tables(std::vector<TableSpec> tables);
+  Task<protocol::JobTerms> open_job(protocol::OpenJob::Fields request);
+  Task<protocol::UnitLease> lease_unit(protocol::LeaseUnit::Fields request);
+  Task<protocol::UnitLease> finish_unit(protocol::FinishUnit::Fields request);
+  Task<protocol::WorkerOrders> progress(protocol::WorkerProgress::Fields request);
+  Task<void> leave_job(protocol::LeaveJob::Fields request);
+  Task<protocol::ClusterStatus> status();
+  Task<protocol::ShardStatus> shard_status(ShardId shard);
+
+  /// What has kept a call from succeeding for longer than a second: the oldest; empty if nothing.
+  std::string waiting() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hyperframes::ps

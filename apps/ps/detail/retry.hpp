@@ -1,0 +1,71 @@
+// Trying again: which failures are worth it, how long to wait, and saying so without flooding a
+// log.
+//
+//   Backoff backoff(20ms, 500ms);
+//   try { ... } catch (const Error& error) { if (!worth_retrying(error)) throw; }
+//   co_await sleep_for(backoff.next());
+#pragma once
+
+#include <algorithm>
+#include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/time.hpp>
+#include <random>
+
+namespace hyperframes::ps::detail {
+
+/// False for what stays as it is however often it is tried: arguments, refusals, other versions;
+/// and for `moved`, which must be tried elsewhere.
+inline bool worth_retrying(const Error& error) noexcept {
+  // Errno of a peer or of this host: a full disk may be emptied, a route may come back.
+  if (error.code().category() != error_category()) return true;
+  switch (static_cast<Errc>(error.code().value())) {
+    case Errc::cancelled:  // the other side was; whoever was cancelled itself does not ask
+    case Errc::deadline_exceeded:
+    case Errc::closed:
+    case Errc::exhausted:
+    case Errc::unreachable:
+    case Errc::peer_lost:
+    case Errc::not_found:
+    case Errc::overloaded:
+    case Errc::actor_down:
+    case Errc::no_reply:
+    case Errc::fenced:
+    case Errc::shutting_down: return true;
+    default: return false;
+  }
+}
+
+/// Doubling pauses, each cut by up to a half at random so that many who wait don't move in step.
+class Backoff {
+ public:
+  Backoff(Duration least, Duration most) noexcept : least_(least), most_(most), next_(least) {}
+  Duration next() {
+    thread_local std::minstd_rand random{std::random_device()()};
+    const Duration pause = next_;
+    next_ = std::min(next_ * 2, most_);
+    return pause -
+           Duration(std::uniform_int_distribution<Duration::rep>(0, pause.count() / 2)(random));
+  }
+  void reset() noexcept { next_ = least_; }
+
+ private:
+  Duration least_, most_, next_;
+};
+
+/// True once in a span.
+class Every {
+ public:
+  explicit Every(Duration span) noexcept : span_(span) {}
+  bool due() noexcept {
+    const Time now = Clock::now();
+    if (now < next_) return false;
+    next_ = now + span_;
+    return true;
+  }
+
+ private:
+  Duration span_;
+  Time next_{};
+};
+
+}  // namespace hyperframes::ps::detail
