@@ -6,6 +6,7 @@
 #include <exception>
 
 #include <hyperframes/apps/tools/commands.hpp>
+#include <hyperframes/apps/tools/demo.hpp>
 
 namespace tools = hyperframes::tools;
 
@@ -15,6 +16,7 @@ int main(int argc, char** argv) {
       "hyperframes");
   app.require_subcommand(1);
   app.get_formatter()->column_width(32);
+  tools::add_demo_command(app);
   tools::add_publish_command(app);
   tools::add_inspect_command(app);
   tools::add_movielens_command(app);

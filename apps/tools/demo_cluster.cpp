@@ -1,0 +1,121 @@
+#include <hyperframes/apps/tools/demo_cluster.hpp>
+//
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace hyperframes::tools {
+
+namespace fs = std::filesystem;
+
+std::uint16_t free_port() {
+  const auto fail = [](int error) {
+    throw Error::system(error, "find a free port of 127.0.0.1", {},
+                        "check that the loopback interface is up");
+  };
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) fail(errno);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound =
+      ::bind(socket, generic, size) == 0 && ::getsockname(socket, generic, &size) == 0;
+  const int error = errno;
+  ::close(socket);
+  if (!bound) fail(error);
+  return ntohs(address.sin_port);
+}
+
+ClusterProcesses::ClusterProcesses(ClusterOptions options, ProcessKeeper& keeper)
+    : options_(std::move(options)), keeper_(keeper) {
+  fs::create_directories(logs());
+  fs::create_directories(options_.folder / "ledgers");
+}
+
+void ClusterProcesses::start() {
+  // A port of its own choosing would change when it is started again.
+  address_ = fmt::format("127.0.0.1:{}", free_port());
+  const auto number = [](unsigned value) { return std::to_string(value); };
+  keeper_.start(
+      {.name = "coordinator",
+       .command = {program("hyperframes_server"), "--role", "coordinator", "--workdir",
+                   (options_.folder / "coordinator").string(), "--listen", address_,
+                   "--num_servers", number(options_.servers), "--num_shards",
+                   number(options_.shards), "--staleness_bound", number(options_.staleness_bound),
+                   "--heartbeat_timeout", number(options_.heartbeat_timeout_s)},
+       .log = logs() / "coordinator.log",
+       .restart = options_.restart});
+  for (unsigned i = 0; i < options_.servers; ++i) {
+    const std::string name = fmt::format("server-{}", i);
+    servers_.push_back(&keeper_.start(
+        {.name = name,
+         .command = {program("hyperframes_server"), "--role", "ps", "--name", name, "--workdir",
+                     (options_.folder / name).string(), "--coordinator_addr", address_, "--listen",
+                     "127.0.0.1:0", "--durability", options_.durability, "--checkpoint_interval",
+                     number(options_.checkpoint_interval_s)},
+         .environment = options_.server_environment,
+         .log = logs() / (name + ".log"),
+         .restart = options_.restart}));
+  }
+}
+
+Process* ClusterProcesses::server(const std::string& name) const noexcept {
+  for (Process* server : servers_)
+    if (server->name() == name) return server;
+  return nullptr;
+}
+
+std::vector<Process*> ClusterProcesses::start_workers(const TrainingRun& run) {
+  std::vector<Process*> workers;
+  for (unsigned i = 0; i < options_.workers; ++i) {
+    const std::string name = fmt::format("{}-worker-{}", run.job, i);
+    const std::string ledger = (options_.folder / "ledgers" / (name + ".ledger")).string();
+    ledgers_.push_back(ledger);
+    workers.push_back(&keeper_.start(
+        {.name = name,
+         .command = {program("hyperframes_worker"), "--coordinator_addr", address_, "--job",
+                     run.job, "--name", fmt::format("worker-{}", i), "--data_dir",
+                     run.data.string(), "--batch_size", std::to_string(run.batch_size),
+                     "--model_config", run.model.string(), "--checkpoint_resume", "latest",
+                     "--seed", std::to_string(run.seed), "--ledger", ledger},
+         .log = logs() / (name + ".log")}));
+  }
+  return workers;
+}
+
+Process& ClusterProcesses::start_evaluation(const TrainingRun& run, const fs::path& data,
+                                            const std::string& name) {
+  return start_step(
+      name, {program("hyperframes_worker"), "--evaluate", "--json", "--coordinator_addr", address_,
+             "--job", run.job, "--data_dir", data.string(), "--model_config", run.model.string(),
+             "--seed", std::to_string(run.seed)});
+}
+
+Process& ClusterProcesses::start_audit(const std::string& name) {
+  std::vector<std::string> arguments = {"audit", "--json", "--coordinator_addr", address_};
+  for (const std::string& ledger : ledgers_) {
+    arguments.push_back("--ledger");
+    arguments.push_back(ledger);
+  }
+  return start_tool(name, std::move(arguments));
+}
+
+Process& ClusterProcesses::start_tool(const std::string& name, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), program("hyperframes"));
+  return start_step(name, std::move(arguments));
+}
+
+Process& ClusterProcesses::start_step(const std::string& name, std::vector<std::string> command) {
+  return keeper_.start({.name = name,
+                        .command = std::move(command),
+                        .log = logs() / (name + ".log"),
+                        .output = logs() / (name + ".out")});
+}
+
+}  // namespace hyperframes::tools
