@@ -14,6 +14,7 @@ class App;
 
 namespace hyperframes::tools {
 
+void add_audit_command(CLI::App& app);
 void add_publish_command(CLI::App& app);
 void add_movielens_command(CLI::App& app);
 void add_baseline_command(CLI::App& app);

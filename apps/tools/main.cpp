@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   tools::add_inspect_command(app);
   tools::add_movielens_command(app);
   tools::add_baseline_command(app);
+  tools::add_audit_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <hyperframes/actors/node.hpp>
+#include <hyperframes/apps/ps/audit.hpp>
 #include <hyperframes/apps/ps/client.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/runtime/call_on.hpp>
@@ -452,5 +453,42 @@ TEST_CASE(
     cluster.client().set_clock(std::nullopt);
     co_await cluster.client().pull(cluster.table(), {1});
     CHECK(!cluster.faults().pulls.back().has_value());
+  });
+}
+
+TEST_CASE("an audit over the servers finds what was lost and what was applied twice") {
+  Cluster cluster;
+  cluster.start_server(21);
+  cluster.start_server(22);
+  cluster.start_client();
+  cluster.run([&]() -> Task<void> {
+    LedgerSummary ledgers;
+    std::vector<LedgerEntry> entries;
+    for (std::uint32_t batch = 0; batch < 10; ++batch) {
+      auto prepared = co_await push_leased(cluster.client(), cluster.table(),
+                                           PushKey::leased(0, 0, batch), 100);
+      for (const auto& entry : prepared.ledger_entries(1)) entries.push_back(entry.acknowledged());
+    }
+    ledgers.add(entries);
+    AuditResult result = co_await audit(cluster.client(), ledgers);
+    CHECK(result.clean());
+    CHECK(result.acknowledged == 10 * num_shards);
+    CHECK(result.applied == 10 * num_shards);
+
+    cluster.disk(entries[0].shard).rows.erase(entries[0].counter);
+    cluster.disk(entries[1].shard).rows[entries[1].counter][0] += 1;
+    result = co_await audit(cluster.client(), ledgers);
+    CHECK(result.lost == 1);
+    CHECK(result.duplicated == 1);
+    CHECK(result.applied == 10 * num_shards - 1);
+
+    ledgers.add(std::vector{LedgerEntry{.table = 99, .counter = 1}});
+    bool missing = false;
+    try {
+      co_await audit(cluster.client(), ledgers);
+    } catch (const Error& error) {
+      missing = error.is(Errc::not_found);
+    }
+    CHECK(missing);
   });
 }
