@@ -73,6 +73,17 @@ class Shard : public detail::ShardCore {
 
   void start_timer(Timer& timer, Time deadline) noexcept { timers_.start(timer, deadline); }
 
+  /// While somebody here needs memory of this shard that others hold, what they release wakes it.
+  /// Counted; on this shard only.
+  void begin_memory_wait() noexcept {
+    memory_waiters_.store(memory_waiters_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+  }
+  void end_memory_wait() noexcept {
+    memory_waiters_.store(memory_waiters_.load(std::memory_order_relaxed) - 1,
+                          std::memory_order_relaxed);
+  }
+
   /// Queues work on this shard, from this shard.
   void schedule(detail::Work* work, Group group = Group::user) noexcept {
     ready[static_cast<std::size_t>(group)].push(work);

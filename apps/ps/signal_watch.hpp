@@ -1,0 +1,30 @@
+// SIGINT and SIGTERM as a call, for the programs' main functions.
+//
+//   hf::ps::SignalWatch signals;                 // before any thread is made: they inherit the
+//   mask hf::Runtime runtime; signals.start([&] { ask_to_stop(runtime); });    // once, on a thread
+//   of its own
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace hyperframes::ps {
+
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+  void start(std::function<void()> arrived);
+
+ private:
+  sigset_t signals_, previous_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+}  // namespace hyperframes::ps
