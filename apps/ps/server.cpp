@@ -1,18 +1,15 @@
 #include <fmt/format.h>
-#include <signal.h>
-
-#include <atomic>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
 #include <hyperframes/apps/ps/server.hpp>
+#include <hyperframes/apps/ps/signal_watch.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <memory>
 #include <ps.fbs.hpp>
-#include <thread>
 #include <vector>
 
 namespace hyperframes::ps {
@@ -20,35 +17,6 @@ namespace {
 
 constexpr Duration watch_span = 20s;
 constexpr Duration retry_pause = 200ms;
-
-/// Sets an event on shard 0 when SIGINT or SIGTERM comes. The signals are blocked in all threads
-/// that are made while it lives, and waited for in one of its own.
-class SignalWatch {
- public:
-  SignalWatch() {
-    ::sigemptyset(&signals_);
-    ::sigaddset(&signals_, SIGINT);
-    ::sigaddset(&signals_, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
-  }
-  ~SignalWatch() {
-    ending_ = true;
-    if (thread_.joinable()) thread_.join();
-    ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
-  }
-  void start(std::function<void()> arrived) {
-    thread_ = std::thread([this, arrived = std::move(arrived)] {
-      const timespec pause{0, 200'000'000};
-      while (!ending_)
-        if (::sigtimedwait(&signals_, nullptr, &pause) > 0) return arrived();
-    });
-  }
-
- private:
-  sigset_t signals_, previous_;
-  std::atomic<bool> ending_{false};
-  std::thread thread_;
-};
 
 class Server {
  public:
