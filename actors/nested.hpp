@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace hyperframes {
 
@@ -33,6 +34,23 @@ class Nested {
 
  private:
   std::unique_ptr<T> value_;
+};
+
+/// A std::vector that may be a member of the type it holds, with a default initializer. Its special
+/// members are written out so that they are instantiated late, when that type is complete.
+template <class T>
+class NestedVector : public std::vector<T> {
+ public:
+  using std::vector<T>::vector;
+  NestedVector() noexcept {}
+  NestedVector(std::vector<T> other) noexcept : std::vector<T>(std::move(other)) {}
+  NestedVector(const NestedVector& other) : std::vector<T>(other) {}
+  NestedVector(NestedVector&& other) noexcept : std::vector<T>(std::move(other)) {}
+  NestedVector& operator=(NestedVector other) noexcept {
+    this->swap(other);
+    return *this;
+  }
+  ~NestedVector() {}
 };
 
 }  // namespace hyperframes

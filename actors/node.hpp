@@ -9,6 +9,7 @@
 // outlive it.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <hyperframes/actors/actor.hpp>
 #include <hyperframes/actors/dead_letter.hpp>
@@ -42,19 +43,20 @@ class FactoryOf final : public Factory {
   FactoryOf(bool repeats, Arguments... arguments)
       : arguments_(std::move(arguments)...), repeats_(repeats) {}
   Actor* make() override {
-    return std::apply(
-        [this](auto&... arguments) -> Actor* {
-          if constexpr ((std::is_copy_constructible_v<Arguments> && ...))
-            if (repeats_) return new Made(arguments...);
-          return new Made(std::move(arguments)...);
-        },
-        arguments_);
+    return std::apply([repeats = repeats_](auto&... kept) { return construct(repeats, kept...); },
+                      arguments_);
   }
   bool repeatable() const noexcept override {
     return (std::is_copy_constructible_v<Arguments> && ...);
   }
 
  private:
+  static Actor* construct(bool repeats, Arguments&... arguments) {
+    if constexpr ((std::is_copy_constructible_v<Arguments> && ...))
+      if (repeats) return new Made(arguments...);
+    return new Made(std::move(arguments)...);
+  }
+
   std::tuple<Arguments...> arguments_;
   bool repeats_;
 };
@@ -115,10 +117,10 @@ class Node {
     auto made = factory<Made>(options, std::move(arguments)...);
     co_return typename Made::Service::Ref(co_await start(std::move(options), std::move(made)));
   }
-  template <class Made, class... Arguments>
+  template <class Made, std::convertible_to<std::string> Name, class... Arguments>
     requires std::derived_from<Made, Actor>
-  Task<typename Made::Service::Ref> spawn(const char* name, Arguments... arguments) {
-    return spawn<Made>(SpawnOptions{.name = name}, std::move(arguments)...);
+  Task<typename Made::Service::Ref> spawn(Name name, Arguments... arguments) {
+    return spawn<Made>(SpawnOptions{.name = std::move(name)}, std::move(arguments)...);
   }
 
   /// The inbox form: `function(Service::Inbox, arguments...)` returns the task that receives.
@@ -130,10 +132,12 @@ class Node {
     auto made = factory<Made>(options, std::move(function), std::move(arguments)...);
     co_return typename Service::Ref(co_await start(std::move(options), std::move(made)));
   }
-  template <class Service, class Function, class... Arguments>
+  template <class Service, std::convertible_to<std::string> Name, class Function,
+            class... Arguments>
     requires(!std::derived_from<Service, Actor>)
-  Task<typename Service::Ref> spawn(const char* name, Function function, Arguments... arguments) {
-    return spawn<Service>(SpawnOptions{.name = name}, std::move(function), std::move(arguments)...);
+  Task<typename Service::Ref> spawn(Name name, Function function, Arguments... arguments) {
+    return spawn<Service>(SpawnOptions{.name = std::move(name)}, std::move(function),
+                          std::move(arguments)...);
   }
 
   /// The actor of this node that is registered under `name`: Errc::not_found, or invalid_argument

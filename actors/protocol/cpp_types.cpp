@@ -61,7 +61,13 @@ std::string CppTypes::field_type(const Field& field) const {
   const Type& type = field.type;
   switch (type.base) {
     case Base::string: return "std::string";
-    case Base::vector: return fmt::format("std::vector<{}>", element(type));
+    case Base::vector: {
+      // Tables that contain each other can't all be complete first.
+      const bool waits = type.element == Base::object && object(type.index).in_file &&
+                         !object(type.index).is_struct && !complete_.contains(&object(type.index));
+      return fmt::format("{}<{}>", waits ? "::hyperframes::NestedVector" : "std::vector",
+                         element(type));
+    }
     case Base::array: return fmt::format("std::array<{}, {}>", element(type), type.length);
     case Base::union_value: return variant(enumeration(type.index));
     case Base::object:

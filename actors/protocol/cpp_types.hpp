@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hyperframes/actors/protocol/schema.hpp>
+#include <set>
 #include <string>
 
 namespace hyperframes::protocol {
@@ -27,12 +28,15 @@ class CppTypes {
   /// The member of the Fields aggregate: type, and initializer with the schema's default.
   std::string field_type(const Field& field) const;
   std::string field_default(const Field& field) const;
+  /// Its Fields aggregate has been written: others may hold vectors of it from now on.
+  void set_complete(const Object& object) { complete_.insert(&object); }
   /// "::demo::AddFields".
   std::string fields_name(int index) const;
 
  private:
   std::string variant(const Enum& value) const;
   const Schema& schema_;
+  std::set<const Object*> complete_;
 };
 
 }  // namespace hyperframes::protocol

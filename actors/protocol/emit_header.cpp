@@ -190,6 +190,7 @@ class HeaderEmitter {
     }
     line("}};");
     close(object);
+    types_.set_complete(object);
   }
 
   void table_view(const Object& object) {
@@ -208,11 +209,11 @@ class HeaderEmitter {
     line("  /// Takes over a finished buffer that this process made.");
     line("  static {0} unverified(::hyperframes::Buffer buffer) noexcept {{", name);
     line("    {} view;", name);
-    line("    view.adopt(std::move(buffer));");
+    line("    view.TableView::adopt(std::move(buffer));");
     line("    return view;");
     line("  }}");
     line("  const {0}& root() const noexcept {{", flatc_name(object));
-    line("    return *flatbuffers::GetRoot<{0}>(bytes());", flatc_name(object));
+    line("    return *flatbuffers::GetRoot<{0}>(TableView::bytes());", flatc_name(object));
     line("  }}");
     for (const Field& field : object.fields)
       if (!field.deprecated) table_accessor(field);
@@ -288,7 +289,7 @@ class HeaderEmitter {
       return;
     }
     line("  std::span<const {}> {}() const noexcept {{", types_.element(type), name);
-    line("    return elements<{}>({});", types_.element(type), raw);
+    line("    return TableView::elements<{}>({});", types_.element(type), raw);
     line("  }}");
   }
 

@@ -134,7 +134,8 @@ class SourceEmitter {
     const auto name = defined(object);
     line("{}::{}(const Fields& fields) {{", name, object.name());
     line(
-        "  adopt(::hyperframes::detail::build_table([&](flatbuffers::FlatBufferBuilder& builder) "
+        "  TableView::adopt(::hyperframes::detail::build_table([&](flatbuffers::FlatBufferBuilder& "
+        "builder) "
         "{{");
     line("    builder.Finish(::{}::pack(builder, fields));", flatc_namespace(object));
     line("  }}));");

@@ -21,8 +21,9 @@ constexpr std::string_view keywords[] = {
     "co_yield", "decltype", "noexcept",  "nullptr",   "thread_local"};
 
 // Of TableView and of generated views.
-constexpr std::string_view view_members[] = {"buffer",  "root",      "raw",       "verified",
-                                             "type_id", "type_name", "is_struct", "unverified"};
+constexpr std::string_view view_members[] = {"buffer",  "root",          "raw",       "verified",
+                                             "type_id", "type_name",     "is_struct", "unverified",
+                                             "known",   "release_buffer"};
 // Of Actor and ActorRef, and of what is generated beside methods.
 constexpr std::string_view actor_members[] = {
     "self",     "node",    "shard",   "stop", "start", "monitor", "spawn",   "started",
