@@ -120,6 +120,10 @@ class Reactor {
   virtual void close_now(int descriptor) noexcept = 0;
   /// Operations started and not completed.
   virtual std::size_t in_flight() const noexcept = 0;
+  /// The last call before the shard's end, on its thread while it has one: abandons and cancels all
+  /// that is in flight, and returns once the system has let go of its memory. Operations begun
+  /// later are freed with the driver.
+  virtual void drain() noexcept {}
 };
 
 namespace detail {

@@ -158,9 +158,10 @@ void Runtime::run_shard(Shard& shard) {
 
 Runtime::~Runtime() {
   stop(options_.stop_deadline);
-  // All loops have ended. Offloaded calls come back first, then what one shard still holds of
-  // another's memory.
+  // All loops have ended. Offloaded calls come back first, then the drivers let go of memory, then
+  // what one shard still holds of another's goes home.
   offload_.reset();
+  for (auto& shard : shards_) shard->drain();
   for (auto& shard : shards_) shard->settle();
   for (auto& shard : shards_) shard->settle();
   shards_.clear();

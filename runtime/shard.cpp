@@ -254,6 +254,12 @@ void Shard::run() noexcept {
     }
     if (!more) idle(ended);
   }
+  drain();
+}
+
+void Shard::drain() noexcept {
+  CurrentShard here(*this);
+  reactor_->drain();
 }
 
 // Polls for a while after the last work, since a sleeping core costs tens of microseconds to wake;

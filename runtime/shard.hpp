@@ -135,6 +135,8 @@ class Shard : public detail::ShardCore {
   void report_failure(const detail::Launched& launched) noexcept;
   void cancel_roots() noexcept;
   void destroy_roots() noexcept;
+  /// Before the loop's thread ends, or after the last turn.
+  void drain() noexcept;
   /// After every loop of the runtime has ended: hands over and takes in what is still on its way.
   void settle() noexcept;
   void run_left_over() noexcept;

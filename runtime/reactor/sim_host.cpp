@@ -224,6 +224,13 @@ SimReactor::SimReactor(SimHost& host, unsigned shard, Options options)
 
 SimReactor::~SimReactor() {
   chunks_->reactor = nullptr;
+  drain();
+}
+
+void SimReactor::drain() noexcept {
+  unfinished_.clear();
+  due_.clear();
+  readable_.clear();
   while (Operation* operation = flying_.pop_front()) Operation::destroy(operation);
 }
 

@@ -102,6 +102,7 @@ class SimReactor final : public Reactor {
   void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept override;
   void close_now(int descriptor) noexcept override;
   std::size_t in_flight() const noexcept override { return in_flight_; }
+  void drain() noexcept override;
 
   // ---- For the rest of the simulator
   bool has_work() const noexcept { return woken_ || !due_.empty() || !readable_.empty(); }

@@ -104,6 +104,8 @@ std::string read_setting(const char* path) {
                 "raise it to 8192 KiB or more for each shard: 'ulimit -l 65536', or "
                 "LimitMEMLOCK= in the service's unit file");
   }
+  if (failure == -EMFILE || failure == -ENFILE)
+    throw Error::system(failure, tried, {}, "raise the open-files limit (ulimit -n)");
   if (failure == -ENOSYS)
     throw Error(Errc::unsupported, tried, "this kernel has no io_uring", "use Linux 6.0 or newer");
   throw Error::system(failure, tried, {}, "see io_uring_setup(2)");
@@ -127,6 +129,7 @@ class UringReactor final : public Reactor {
     drain();
     ::io_uring_queue_exit(&ring_);
     ::close(wake_descriptor_);
+    while (Operation* operation = flying_.pop_front()) Operation::destroy(operation);
     if (chunks_out_ == 0) ::munmap(chunk_memory_, chunk_bytes_total());
   }
 
@@ -152,6 +155,7 @@ class UringReactor final : public Reactor {
       return;
     }
     if (operation->driver_word != armed) return;  // already on its way to its owner
+    operation->driver_word = cancelling;
     io_uring_sqe* entry = next_entry();
     ::io_uring_prep_cancel(entry, operation, 0);
     ::io_uring_sqe_set_data64(entry, ignored);
@@ -229,10 +233,23 @@ class UringReactor final : public Reactor {
   void close_now(int descriptor) noexcept override { ::close(descriptor); }
   std::size_t in_flight() const noexcept override { return in_flight_; }
 
+  void drain() noexcept override {
+    if (std::exchange(draining_, true)) return;
+    flying_.for_each([this](Operation& operation) {
+      operation.owner = nullptr;
+      cancel(&operation);
+    });
+    io_uring_sqe* entry = next_entry();
+    ::io_uring_prep_cancel64(entry, wake_tag, 0);
+    ::io_uring_sqe_set_data64(entry, ignored);
+    for (int round = 0; !flying_.empty() && round < 1000; ++round)
+      wait(now() + std::chrono::milliseconds(10));
+  }
+
  private:
   // Values of user_data that are no operation, and of driver_word.
   static constexpr std::uint64_t ignored = 0, wake_tag = 1;
-  static constexpr std::uint64_t armed = 1, starved = 2;
+  static constexpr std::uint64_t armed = 1, starved = 2, cancelling = 3;
   static constexpr unsigned deliver_batch = 128;
   static constexpr int chunk_group = 0;
 
@@ -490,14 +507,18 @@ class UringReactor final : public Reactor {
       }
     }
     if (more) return;
-    if (result.result == -ENOBUFS) {
+    // The series has ended. Unless we asked for that, it goes on: at once, or when there are
+    // chunks.
+    const bool stopping = operation->driver_word == cancelling || !operation->owner;
+    if (result.result == -ENOBUFS && !stopping) {
       operation->driver_word = starved;
       ++starved_count_;
       if (chunks_out_ <= options_.receive_chunks / 2) restart_starved();
-    } else if (result.result > 0 && operation->owner) {
-      submit(*operation);  // the kernel ended the series, not the stream
+    } else if (result.result > 0 && !stopping) {
+      submit(*operation);
     } else {
-      end(operation, operation->owner || result.result < 0 ? result.result : -ECANCELED);
+      const bool goes_on = result.result > 0 || result.result == -ENOBUFS;
+      end(operation, goes_on ? -ECANCELED : result.result);
     }
   }
 
@@ -505,20 +526,6 @@ class UringReactor final : public Reactor {
     --in_flight_;
     operation->unlink();
     finish_operation(operation, result, *this);
-  }
-
-  // Before the ring goes, everything that the kernel may still write to has to end.
-  void drain() noexcept {
-    draining_ = true;
-    flying_.for_each([this](Operation& operation) {
-      operation.owner = nullptr;
-      cancel(&operation);
-    });
-    io_uring_sqe* entry = next_entry();
-    ::io_uring_prep_cancel64(entry, wake_tag, 0);
-    ::io_uring_sqe_set_data64(entry, ignored);
-    for (int round = 0; !flying_.empty() && round < 1000; ++round)
-      wait(now() + std::chrono::milliseconds(10));
   }
 
   UringOptions options_;

@@ -3,6 +3,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdlib>
 #include <functional>
+#include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <vector>
 
@@ -314,4 +315,60 @@ TEST_CASE("a connection accepted by nobody is closed") {
     });
     CHECK(bed.descriptors() == before);
   }
+}
+
+TEST_CASE("streams given up while no receive memory is left end all the same") {
+  Bed bed(GENERATE(beds()));
+  bed.run([](Runtime&) -> Task<void> {
+    Pair hog = co_await connected_pair();
+    Scope sending;
+    sending.spawn(send_text(hog.near, pattern(12 << 20)));
+    std::vector<Buffer> held;
+    while (true) {
+      try {
+        held.push_back(co_await hog.far.receive(after(20ms)));
+      } catch (const Error&) {
+        break;  // all receive memory is in use
+      }
+    }
+    const std::size_t before = Shard::current()->reactor().in_flight();
+    for (int turns = 0; turns < 12; ++turns) {
+      Pair pair = co_await connected_pair();
+      Scope waiting;
+      waiting.spawn(dropping(pair.far.receive()));
+      co_await sleep_for(1ms);
+      // The bytes and the cancellation meet in the kernel.
+      waiting.spawn(send_text(pair.near, "too late"));
+      co_await let_turns_pass(turns % 4);
+      {
+        Socket gone = std::move(pair.far);
+      }
+    }
+    for (int i = 0; i < 400 && Shard::current()->reactor().in_flight() > before; ++i)
+      co_await sleep_for(1ms);
+    CHECK(Shard::current()->reactor().in_flight() <= before);
+    held.clear();
+    sending.cancel();
+    co_await outcome_of(sending.join());
+  });
+}
+
+TEST_CASE("a runtime may end while one shard sends what another received") {
+  Bed bed(GENERATE(beds()));
+  bed.run([](Runtime& runtime) -> Task<void> {
+    Pair inward = co_await connected_pair();
+    co_await send_text(inward.near, pattern(1000));
+    // A sole reference to memory of shard 0, in flight on shard 1 when all ends.
+    auto chunk = std::make_shared<Buffer>(co_await inward.far.receive());
+    co_await call_on(runtime.shard(1), [chunk]() -> Task<void> {
+      auto stuck = [](Buffer chunk) -> Task<void> {
+        Pair outward = co_await connected_pair();
+        Segments segments(Buffer::heap(16 << 20));
+        segments.push_back(std::move(chunk));
+        co_await shielded(outward.near.send(std::move(segments)));
+      };
+      Shard::current()->spawn(stuck(std::move(*chunk)));
+      co_await sleep_for(5ms);
+    });
+  });
 }
