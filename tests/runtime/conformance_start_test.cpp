@@ -1,0 +1,142 @@
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+#include <hyperframes/runtime/runtime.hpp>
+#include <iterator>
+#include <string>
+
+using namespace hyperframes;
+
+namespace {
+
+/// Makes a system call fail with `error` in this process from now on.
+void deny(long call, int error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    ::_exit(99);
+}
+
+/// The text of what starting a runtime throws in a child process that `prepare` has crippled;
+/// "started" if it starts, "no seccomp" where filters can't be set up.
+std::string start_after(const std::function<void()>& prepare) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    prepare();
+    std::string text = "started";
+    try {
+      Runtime runtime({.shards = 2});
+    } catch (const Error& error) {
+      text = error.what();
+      if (error.is(Errc::unsupported)) text += " (unsupported)";
+    } catch (const std::exception& error) {
+      text = std::string("not an hf::Error: ") + error.what();
+    }
+    [[maybe_unused]] const auto written = ::write(ends[1], text.data(), text.size());
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char bytes[512];
+  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<std::size_t>(count));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 99) return "no seccomp";
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  return text;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("where io_uring is forbidden, the error names the sysctl, the filter and the remedy") {
+  for (const int error : {EPERM, EACCES}) {
+    const std::string text = start_after([error] { deny(SYS_io_uring_setup, error); });
+    if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
+    INFO(text);
+    CHECK(has(text, "io_uring"));
+    CHECK(has(text, "kernel.io_uring_disabled is "));
+    CHECK(has(text, "seccomp"));
+    CHECK(has(text, "(unsupported)"));
+  }
+}
+
+TEST_CASE("a kernel without io_uring is named with the version that has it") {
+  const std::string text = start_after([] { deny(SYS_io_uring_setup, ENOSYS); });
+  if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
+  INFO(text);
+  CHECK(has(text, "Linux 6.0"));
+  CHECK(has(text, "(unsupported)"));
+}
+
+TEST_CASE("too little lockable memory is an error with the current limit and the needed one") {
+  for (const long call : {SYS_io_uring_setup, SYS_io_uring_register}) {
+    const std::string text = start_after([call] {
+      const rlimit limit{64 << 10, 64 << 10};
+      ::setrlimit(RLIMIT_MEMLOCK, &limit);
+      deny(call, ENOMEM);
+    });
+    if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
+    INFO(text);
+    CHECK(has(text, "the memlock limit is 64 KiB"));
+    CHECK(has(text, "ulimit -l"));
+    CHECK(has(text, "(unsupported)"));
+  }
+}
+
+TEST_CASE("what a filter denies after the set-up is an error too, never an assert") {
+  for (const int error : {EPERM, EINVAL, EOPNOTSUPP}) {
+    const std::string text = start_after([error] { deny(SYS_io_uring_register, error); });
+    if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
+    INFO(text);
+    CHECK_FALSE(has(text, "started"));
+    CHECK_FALSE(has(text, "not an hf::Error"));
+  }
+}
+
+TEST_CASE("too few descriptors for a start are an error that names the limit") {
+  const std::string text = start_after([] {
+    const rlimit limit{4, 4};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  });
+  INFO(text);
+  CHECK_FALSE(has(text, "started"));
+  CHECK(has(text, "ulimit -n"));
+}
+
+TEST_CASE("a start with only some shards that fail leaves no thread and no descriptor") {
+  // Room for one ring and its eventfd, not for those of eight.
+  const std::string text = start_after([] {
+    const rlimit limit{12, 12};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    try {
+      Runtime runtime({.shards = 8});
+    } catch (const Error&) {
+    }
+  });
+  INFO(text);
+  CHECK(text == "started");
+}
