@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <hyperframes/runtime/metrics.hpp>
 
@@ -20,7 +21,8 @@ void Histogram::record(std::uint64_t value) noexcept {
 }
 
 std::uint64_t Histogram::quantile(double q) const noexcept {
-  const auto wanted = static_cast<std::uint64_t>(q * static_cast<double>(count_));
+  const double share = q > 0 ? std::min(q, 1.0) : 0;  // also for what is no number
+  const auto wanted = static_cast<std::uint64_t>(share * static_cast<double>(count_));
   std::uint64_t seen = 0;
   for (int width = 0; width <= 64; ++width) {
     seen += buckets_[width];

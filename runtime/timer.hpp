@@ -33,7 +33,8 @@ class Timer : public detail::ListNode {
 class TimerWheel {
  public:
   explicit TimerWheel(Time now) noexcept;
-  /// Restarts it if it is running. A deadline that has passed fires at the next `advance`.
+  /// Restarts it if it is running. A deadline that has passed fires in the next tick; with
+  /// `no_deadline` it does not run.
   void start(Timer& timer, Time deadline) noexcept;
   /// Runs what is due at `now`, at most `budget` timers, and returns how many ran. The rest runs
   /// at the next call.
@@ -45,8 +46,10 @@ class TimerWheel {
   static constexpr int tick_bits = 16, slot_bits = 6, levels = 7;
   static constexpr std::uint64_t slots = 1u << slot_bits;
   static std::uint64_t tick_of(Time time) noexcept;
-  void place(Timer& timer, std::uint64_t tick) noexcept;
-  void cascade() noexcept;
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
+  void place(Timer& timer) noexcept;
+  std::uint64_t next_event() noexcept;
+  void move_to(std::uint64_t tick) noexcept;
 
   std::uint64_t tick_;  ///< Everything before this tick has fired.
   std::array<std::array<detail::List<Timer>, slots>, levels> wheel_;
