@@ -11,6 +11,18 @@ namespace {
 // Up to this size a message lies in one block with its header, from the shard's free lists.
 constexpr std::size_t inline_limit = 1536;
 
+/// Off the shards (a budget alone, in a test) there is nobody to wake.
+void set_listening(bool& listening, bool wanted) noexcept {
+  Shard* shard = Shard::current();
+  if (listening == wanted || !shard) return;
+  listening = wanted;
+  if (wanted) {
+    shard->begin_memory_wait();
+  } else {
+    shard->end_memory_wait();
+  }
+}
+
 }  // namespace
 
 bool ReceiveBudget::try_take(std::uint64_t bytes) noexcept {
@@ -41,8 +53,14 @@ void ReceiveBudget::give_back(std::uint64_t bytes) noexcept {
   serve();
 }
 
+void ReceiveBudget::forget(Waiting& waiting) noexcept {
+  waiting.unlink();
+  serve();
+}
+
 void ReceiveBudget::serve() noexcept {
   while (!waiting_.empty() && try_take(waiting_.front().bytes)) waiting_.pop_front()->on_granted();
+  set_listening(listening_, !waiting_.empty());
 }
 
 /// Stands before, or beside, a received message. Its end is what returns the credit.
@@ -119,13 +137,21 @@ void ReceiveAccount::close() noexcept {
   }
   reply_free_ = promised_ = 0;
   budget_->close_windows(window_sum_, unused);
+  set_listening(listening_, false);
 }
 
 bool ReceiveAccount::charge(Lane lane, std::uint64_t cost) noexcept {
   LaneWindow& window = lane_of(lane);
   if (cost > window.window - window.used) return false;
   window.used += cost;
+  listen();
   return true;
+}
+
+void ReceiveAccount::listen() noexcept {
+  bool wanted = reply_free_ < reply_window_ / 2;
+  for (const LaneWindow& lane : lanes_) wanted |= lane.used - lane.owed >= lane.window / 2;
+  set_listening(listening_, wanted && owner_);
 }
 
 std::uint64_t ReceiveAccount::take_owed(Lane lane) noexcept {
@@ -156,6 +182,7 @@ bool ReceiveAccount::begin_reply(std::uint64_t total) noexcept {
   const std::uint64_t cost = credit_cost(total);
   if (cost > promised_) return false;
   promised_ -= cost;
+  listen();
   return true;
 }
 
@@ -209,10 +236,12 @@ void ReceiveAccount::give_back(Charge charge, std::uint64_t cost) noexcept {
     budget_->give_back(cost);
   } else if (charge == Charge::reply) {
     reply_free_ += cost;
+    listen();
     owner_->on_reply_room();
   } else {
     LaneWindow& window = lanes_[static_cast<std::size_t>(charge)];
     window.owed += cost;
+    listen();
     if (window.owed >= window.window / 4) owner_->on_credit_owed();
   }
 }

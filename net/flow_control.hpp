@@ -37,7 +37,7 @@ class ReceiveBudget {
   ReceiveBudget(const ReceiveBudget&) = delete;
   ReceiveBudget& operator=(const ReceiveBudget&) = delete;
 
-  /// Waits its turn for `bytes`. Unlinked or destroyed, it waits no longer.
+  /// Waits its turn for `bytes`.
   class Waiting : public hyperframes::detail::ListNode {
    public:
     std::uint64_t bytes = 0;
@@ -64,6 +64,8 @@ class ReceiveBudget {
   bool try_take(std::uint64_t bytes) noexcept;
   /// First come, first served. May grant at once.
   void wait(Waiting& waiting) noexcept;
+  /// It waits no longer, and those behind it may go on.
+  void forget(Waiting& waiting) noexcept;
   void give_back(std::uint64_t bytes) noexcept;
 
  private:
@@ -71,6 +73,7 @@ class ReceiveBudget {
 
   std::uint64_t total_, free_, windows_ = 0;
   hyperframes::detail::List<Waiting> waiting_;
+  bool listening_ = false;  ///< This shard is woken for released memory.
 };
 
 /// The receiving side of one link: its windows, and what of them is in use. Outlives the link
@@ -159,6 +162,9 @@ class ReceiveAccount {
     return lanes_[static_cast<std::size_t>(lane)];
   }
   void give_back(Charge charge, std::uint64_t cost) noexcept;
+  /// Has this shard woken for released memory while much of what was lent is in use: buffers
+  /// may be released on other shards, and the peer may wait for the credit.
+  void listen() noexcept;
 
   std::shared_ptr<ReceiveBudget> budget_;
   Owner* owner_;
@@ -166,6 +172,7 @@ class ReceiveAccount {
   std::uint64_t reply_window_ = 0, reply_free_ = 0, promised_ = 0, window_sum_ = 0;
   std::uint64_t held_ = 0;
   std::uint32_t references_ = 0;
+  bool listening_ = false;
 };
 
 }  // namespace hyperframes::net

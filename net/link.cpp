@@ -77,8 +77,10 @@ Link::~Link() {
   if (flush_later_.queued) ready.remove(&flush_later_);
   if (report_later_.queued) ready.remove(&report_later_);
   if (pump_later_.queued) ready.remove(&pump_later_);
-  for (LaneIn& lane : in_)
+  for (LaneIn& lane : in_) {
+    budget_->forget(lane.grant);
     if (lane.grant.granted) budget_->give_back(lane.grant.bytes);
+  }
   account_->close();
 }
 
@@ -768,9 +770,12 @@ void Link::obey() {
     case FrameKind::withdraw: {
       Grant& grant = in(frame_.lane).grant;
       if (grant.message != frame_.message) return;
-      grant.unlink();
       grant.message = 0;
-      if (std::exchange(grant.granted, false)) budget_->give_back(grant.bytes);
+      if (std::exchange(grant.granted, false)) {
+        budget_->give_back(grant.bytes);
+      } else {
+        budget_->forget(grant);
+      }
       return;
     }
     case FrameKind::credit:

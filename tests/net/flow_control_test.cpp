@@ -1,8 +1,11 @@
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/flow_control.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <memory>
 #include <vector>
+
+#include "support.hpp"
 
 using namespace hf::net;
 
@@ -184,5 +187,45 @@ TEST_CASE("windows leave three quarters of the budget for grants until links are
     CHECK_THROWS_AS(ReceiveAccount::open(budget, owner), hf::Error);
     for (auto& account : accounts) account->close();
     CHECK(budget->free() == budget->total());
+  });
+}
+
+TEST_CASE("a sleeping shard hears of credit that returns on another one") {
+  hf::Runtime::Options options;
+  options.shards = 2;
+  hf::Runtime runtime(options);
+  auto budget = std::make_shared<ReceiveBudget>(64u << 20);
+  struct Heard final : ReceiveAccount::Owner {
+    void on_credit_owed() noexcept override { heard = true; }
+    void on_reply_room() noexcept override {}
+    std::atomic<bool> heard{false};
+  } owner;
+  ReceiveAccount::Reference account;
+  hf::Buffer buffer;
+  const auto on = [&runtime](unsigned shard, std::function<void()> body) {
+    runtime.run(
+        [body](hf::Runtime&) {
+          return hf::co_invoke(
+              [](std::function<void()> body) -> hf::Task<void> {
+                body();
+                co_return;
+              },
+              body);
+        },
+        shard);
+  };
+  on(0, [&] {
+    account = ReceiveAccount::open(budget, owner);
+    const std::uint64_t window = account->window(Lane::normal);
+    REQUIRE(account->charge(Lane::normal, window));
+    buffer = account->allocate(ReceiveAccount::Charge::normal, window, window - 64);
+  });
+  // Nothing else ever happens on shard 0: it sleeps, and only this can wake it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  on(1, [&] { buffer = {}; });
+  CHECK(net_test::eventually([&] { return owner.heard.load(); }));
+  on(0, [&] {
+    account->close();
+    account = {};
   });
 }

@@ -548,3 +548,53 @@ TEST_CASE("a session tells how its lanes, bytes and round trips stand") {
   CHECK(stats.acknowledged_frames > 0);
   CHECK(stats.unacknowledged_bytes == 0);
 }
+
+TEST_CASE("credit comes back from buffers that end on another shard") {
+  Node server(2), client;
+  std::mutex mutex;
+  std::vector<Message> kept;
+  server.handler.react = [&](net::Session&, Lane, Message message) {
+    net::make_movable(message);
+    std::scoped_lock lock(mutex);
+    kept.push_back(std::move(message));
+  };
+  const auto node = client.connect(server.listen());
+  const auto fill = [](net::Network* network, std::uint64_t node, int* sent) -> hf::Task<void> {
+    auto session = network->session(node);
+    try {
+      while (true) {
+        Message message;
+        message.body = hf::Buffer::heap(30'000);
+        message.segments.push_back(hf::Buffer::heap(30'000));
+        co_await session->send(std::move(message), Lane::normal, hf::after(100ms));
+        ++*sent;
+      }
+    } catch (const hf::Error&) {
+    }
+  };
+  int sent = 0;
+  client.run([&] { return fill(&client.network, node, &sent); });
+  REQUIRE(eventually([&] { return server.handler.count == sent; }));
+  // All of them are released on shard 1; the memory is shard 0's.
+  server.run(
+      [&] {
+        return hf::co_invoke(
+            [](std::vector<Message>* kept, std::mutex* mutex) -> hf::Task<void> {
+              std::scoped_lock lock(*mutex);
+              kept->clear();
+              co_return;
+            },
+            &kept, &mutex);
+      },
+      1);
+  client.send(node, "goes out");
+  CHECK(eventually([&] { return server.handler.count == sent + 1; }));
+  server.run([&] {
+    return hf::co_invoke(
+        [](std::vector<Message>* kept) -> hf::Task<void> {
+          kept->clear();
+          co_return;
+        },
+        &kept);
+  });
+}
