@@ -148,6 +148,10 @@ TEST_CASE("a third-party type in a public header is found") {
     tree.plant("runtime/log.hpp", opening + include("string") + include("spdlog/spdlog.h"));
     require_one(tree.check(), "runtime/log.hpp", 4, "spdlog/spdlog.h");
   }
+  SECTION("but a generated protocol is none") {
+    tree.plant("apps/ps/client.hpp", opening + include("ps.fbs.hpp"));
+    CHECK(tree.check().empty());
+  }
   SECTION("through a private header") {
     tree.plant("runtime/detail/log.hpp", opening + include("fmt/format.h"))
         .plant("runtime/log.hpp", opening + include("hyperframes/runtime/detail/log.hpp"));
