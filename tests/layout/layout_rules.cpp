@@ -395,12 +395,15 @@ void check_coroutine_lambdas(const SourceFile& file, Violations& found) {
   static const std::regex lambda(
       R"(\[[^\[\]]+\]\s*(\([^()]*\))?\s*(mutable\s*)?(noexcept\s*)?->\s*([a-z_]+::)*Task<)");
   static const std::set<std::string> keepers = {"co_invoke", "run", "call_on", "spawn", "start"};
+  // Tables of cases and the like, which hold the lambda as a value.
+  static const std::set<std::string> containers = {"push_back", "start_call"};
   const std::string& code = file.code;
   for (std::sregex_iterator it(code.begin(), code.end(), lambda), end; it != end; ++it) {
     const auto at = static_cast<std::size_t>(it->position());
     const std::size_t before = code.find_last_not_of(" \n", at == 0 ? 0 : at - 1);
     if (before != std::string::npos && code[before] == '=') continue;
-    if (keepers.contains(called_around(code, at))) continue;
+    const std::string called = called_around(code, at);
+    if (keepers.contains(called) || containers.contains(called)) continue;
     found.push_back({file.path, line_of(code, at),
                      "a capturing lambda may not be a coroutine: give it to co_invoke"});
   }

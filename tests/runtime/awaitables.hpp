@@ -92,22 +92,21 @@ inline std::vector<Awaitable> awaitables() {
          co_await scope.join();
        },
        set_event});
-  auto wait_event = [](World& world) -> Task<void> { co_await world.event.wait(); };
-  all.push_back({"when_all",
-                 [wait_event](World& world) -> Task<void> {
-                   co_await when_all(wait_event(world), wait_event(world));
-                 },
-                 set_event});
-  all.push_back({"when_any",
-                 [wait_event](World& world) -> Task<void> {
-                   co_await when_any(wait_event(world), wait_event(world));
-                 },
-                 set_event});
-  all.push_back({"with_deadline",
-                 [wait_event](World& world) -> Task<void> {
-                   co_await with_deadline(wait_event(world), after(1h));
-                 },
-                 set_event});
+  static constexpr auto wait_event = [](World& world) -> Task<void> {
+    co_await world.event.wait();
+  };
+  all.push_back(
+      {"when_all",
+       [](World& world) -> Task<void> { co_await when_all(wait_event(world), wait_event(world)); },
+       set_event});
+  all.push_back(
+      {"when_any",
+       [](World& world) -> Task<void> { co_await when_any(wait_event(world), wait_event(world)); },
+       set_event});
+  all.push_back(
+      {"with_deadline",
+       [](World& world) -> Task<void> { co_await with_deadline(wait_event(world), after(1h)); },
+       set_event});
   all.push_back({"a call to another shard",
                  [](World& world) -> Task<void> {
                    co_await call_on(world.manual.shard(1),
@@ -115,7 +114,7 @@ inline std::vector<Awaitable> awaitables() {
                  },
                  [](World& world) { world.manual.on(1, [&] { world.far_event.set(); }); }});
   all.push_back({"a shielded task",
-                 [wait_event](World& world) -> Task<void> { co_await shielded(wait_event(world)); },
+                 [](World& world) -> Task<void> { co_await shielded(wait_event(world)); },
                  set_event, false});
   all.push_back({"an offloaded call", [](World&) -> Task<void> { co_await offload([] {}); },
                  [](World& world) {

@@ -425,11 +425,11 @@ TEST_CASE("quotas hold under random use from two shards, and everything comes ho
         co_return good;
       }
     };
-    auto [a, b] = co_await when_all(
+    const auto both = co_await when_all(
         call_on(runtime.shard(0), [&runtime, seed] { return User::several(runtime, seed, quota); }),
         call_on(runtime.shard(1),
                 [&runtime, seed] { return User::several(runtime, seed + 100, quota); }));
-    co_return a&& b;
+    co_return std::get<0>(both) && std::get<1>(both);
   };
   CHECK(runtime.run(body));
   // What the other shard released last arrives with the next turns.

@@ -347,11 +347,11 @@ TEST_CASE("calls cross between shards in both directions at once, each answered 
         co_return sum;
       }
     };
-    auto [a, b, c] = co_await when_all(
+    const auto sums = co_await when_all(
         call_on(runtime.shard(0), [&runtime] { return Caller::several(runtime, 1); }),
         call_on(runtime.shard(1), [&runtime] { return Caller::several(runtime, 1000); }),
         call_on(runtime.shard(2), [&runtime] { return Caller::several(runtime, 2000); }));
-    co_return a + b + c;
+    co_return std::get<0>(sums) + std::get<1>(sums) + std::get<2>(sums);
   };
   CHECK(runtime.run(body) == 3 * 50 * 50);
 }

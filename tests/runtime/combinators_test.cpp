@@ -63,11 +63,11 @@ std::string error_of(const std::exception_ptr& failure) {
 TEST_CASE("when_all gives every value in the order of its tasks") {
   Manual manual;
   run(manual, []() -> Task<void> {
-    auto [a, b, c] = co_await when_all(number(1), text("two"),
+    const auto all = co_await when_all(number(1), text("two"),
                                        co_invoke([]() -> Task<void> { co_await yield(); }));
-    CHECK(a == 1);
-    CHECK(b == "two");
-    CHECK(c == std::monostate{});
+    CHECK(std::get<0>(all) == 1);
+    CHECK(std::get<1>(all) == "two");
+    CHECK(std::get<2>(all) == std::monostate{});
     std::vector<Task<int>> tasks;
     for (int i = 0; i < 100; ++i) tasks.push_back(number(i));
     const auto values = co_await when_all(std::move(tasks));
