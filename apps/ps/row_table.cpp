@@ -296,16 +296,6 @@ void RowTable::find_rows(std::span<const std::uint64_t> keys, std::uint32_t* row
   }
 }
 
-/// The first row with the right tag is nearly always it; when not, or when the index changed since,
-/// the plain lookup decides.
-std::byte* RowTable::settle(std::uint64_t key, std::uint32_t number) const noexcept {
-  if (number != no_row) {
-    std::byte* row = rows_.at(number);
-    if (key_at(row) == key) return row + key_bytes;
-  }
-  return find(key);
-}
-
 void RowTable::find_batch(std::span<const std::uint64_t> keys,
                           std::span<std::byte*> rows) const noexcept {
   assert(keys.size() == rows.size());

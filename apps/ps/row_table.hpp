@@ -186,29 +186,26 @@ class RowTable {
   static constexpr std::uint32_t no_row = 0xffffffffu;
   static constexpr std::size_t key_bytes = 8;
   static constexpr std::size_t ahead = 16;  ///< How far fetching the index runs ahead of its use.
-  static constexpr std::size_t burst = 8;   ///< Rows that are fetched together.
-  static constexpr std::size_t block =
-      256;  ///< Keys whose rows are found before the first is used.
+  static constexpr std::size_t burst = 8;   ///< Rows whose first lines are fetched together.
+  /// Keys whose rows are found before the first is used.
+  static constexpr std::size_t block = 256;
 
   static std::uint64_t key_at(const std::byte* row) noexcept {
     std::uint64_t key;
     std::memcpy(&key, row, sizeof key);
     return key;
   }
-  /// The first lines of some rows, or the others.
-  template <bool first>
-  void prefetch_burst(const std::uint32_t* rows) const noexcept {
-    for (std::size_t i = 0; i < burst; ++i) {
-      if (rows[i] == no_row) continue;
-      const std::byte* row = rows_.at(rows[i]);
-      if constexpr (first) {
-        __builtin_prefetch(row);
-      } else {
-        for (std::size_t offset = 64; offset < prefetch_bytes_; offset += 64)
-          __builtin_prefetch(row + offset);
-        __builtin_prefetch(row + prefetch_bytes_ - 1);
-      }
-    }
+  /// Fetches the first line of each row of a burst.
+  void fetch_first_lines(const std::uint32_t* rows) const noexcept {
+    for (std::size_t i = 0; i < burst; ++i)
+      if (rows[i] != no_row) __builtin_prefetch(rows_.at(rows[i]));
+  }
+  void fetch_other_lines(std::uint32_t number) const noexcept {
+    if (number == no_row) return;
+    const auto row = reinterpret_cast<std::uintptr_t>(rows_.at(number));
+    const std::uintptr_t end = row + prefetch_bytes_;
+    for (std::uintptr_t line = (row & ~std::uintptr_t{63}) + 64; line < end; line += 64)
+      __builtin_prefetch(reinterpret_cast<const void*>(line));
   }
   const Group* next_of(const Group* group) const noexcept {
     return group->next != 0 ? overflow_.at(group->next - 1) : nullptr;
@@ -225,7 +222,15 @@ class RowTable {
   }
   /// For each key the number of the first row with its tag, or no_row.
   void find_rows(std::span<const std::uint64_t> keys, std::uint32_t* rows) const noexcept;
-  std::byte* settle(std::uint64_t key, std::uint32_t row) const noexcept;
+  /// The first row with the right tag is nearly always it; when not, or when the index changed
+  /// since, the plain lookup decides.
+  std::byte* settle(std::uint64_t key, std::uint32_t number) const noexcept {
+    if (number != no_row) {
+      std::byte* row = rows_.at(number);
+      if (key_at(row) == key) return row + key_bytes;
+    }
+    return find(key);
+  }
   /// Runs work(i, payload or null) over the keys, with the next rows on their way.
   template <class Work>
   void pipeline(std::span<const std::uint64_t> keys, Work&& work) const;
@@ -251,8 +256,9 @@ class RowTable {
 
 // Index and rows are fetched in turns, a block of keys at a time: mixed, each row's many lines fill
 // the processor's miss buffers, and the index line, which everything else waits for, queues behind.
-// Rows are fetched in bursts, first lines before the rest: the first touch of a page holds up the
-// processor while it walks the page table, and only walks that begin close together overlap.
+// First lines are fetched in bursts: the first touch of a page holds up the processor while it
+// walks the page table, and only walks that begin close together overlap. The other lines are
+// fetched row by row between the work, so that the memory never waits for it.
 template <class Work>
 void RowTable::pipeline(std::span<const std::uint64_t> keys, Work&& work) const {
   std::array<std::uint32_t, block + 2 * burst> rows;
@@ -260,14 +266,12 @@ void RowTable::pipeline(std::span<const std::uint64_t> keys, Work&& work) const 
     const std::size_t count = std::min(block, keys.size() - begin);
     find_rows(keys.subspan(begin, count), rows.data());
     std::fill_n(rows.begin() + count, 2 * burst, no_row);
-    prefetch_burst<true>(&rows[0]);
-    prefetch_burst<true>(&rows[burst]);
-    prefetch_burst<false>(&rows[0]);
+    fetch_first_lines(&rows[0]);
+    fetch_first_lines(&rows[burst]);
+    for (std::size_t i = 0; i < burst; ++i) fetch_other_lines(rows[i]);
     for (std::size_t i = 0; i < count; ++i) {
-      if (i % burst == 0) {
-        if (i + 2 * burst < count) prefetch_burst<true>(&rows[i + 2 * burst]);
-        prefetch_burst<false>(&rows[i + burst]);
-      }
+      if (i % burst == 0 && i + 2 * burst < count) fetch_first_lines(&rows[i + 2 * burst]);
+      fetch_other_lines(rows[i + burst]);
       work(begin + i, settle(keys[begin + i], rows[i]));
     }
   }
