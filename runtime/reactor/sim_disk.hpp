@@ -3,7 +3,7 @@
 //
 //   node.disk().faults().sync_error = 0.01;                     // one fsync in a hundred fails
 //   node.disk().fail_next(hf::Operation::Kind::write, EIO, "wal");
-//   std::optional<std::string> found = node.disk().contents("/work/wal.0");
+//   std::optional<std::string> found = node.disk().contents("/data/wal.0");
 //
 // It survives the node's crashes. A crash with `lose_unsynced` leaves of each file and folder what
 // was synced, and of the rest a seeded part: none, all, a prefix that ends in a torn write, or

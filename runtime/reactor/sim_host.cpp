@@ -421,8 +421,8 @@ void SimReactor::close_now(int descriptor) noexcept {
 // ---- Offload
 
 SimOffload::~SimOffload() {
-  // Kept reachable on purpose: a job frees itself by running, and these must not run.
-  static std::deque<Work*> abandoned;
+  // Kept reachable to the very end: a job frees itself by running, and these must not run.
+  static auto& abandoned = *new std::deque<Work*>;
   abandoned.insert(abandoned.end(), waiting_->begin(), waiting_->end());
 }
 

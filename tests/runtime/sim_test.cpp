@@ -298,7 +298,7 @@ TEST_CASE("a reset in mid-stream reaches both ends") {
     SimNode& server = world.add_node();
     SimNode& client = world.add_node();
     int server_error = 0;
-    server.set_main([&server_error](Runtime&) -> Task<void> {
+    auto read_until_it_breaks = [&server_error](Runtime&) -> Task<void> {
       Listener listener = Listener::bind(*Address::parse("0.0.0.0", 7));
       Socket socket = co_await listener.accept();
       try {
@@ -307,7 +307,8 @@ TEST_CASE("a reset in mid-stream reaches both ends") {
       } catch (const Error& error) {
         server_error = error.code().value();
       }
-    });
+    };
+    server.set_main(read_until_it_breaks);
     world.after(3ms, [&] { CHECK(world.network().reset(client, server) == 1); });
     const int client_error = world.run(client, 0, [&](Runtime&) -> Task<int> {
       co_await sleep_for(1ms);
@@ -383,13 +384,14 @@ TEST_CASE("after a crash nothing of the process runs on, and its main starts ane
   SimWorld world;
   SimNode& node = world.add_node({.shards = 2});
   int starts = 0, ticks = 0, ended = 0;
-  node.set_main([&](Runtime&) -> Task<void> {
+  auto tick = [&](Runtime&) -> Task<void> {
     ++starts;
     while (true) {
       co_await sleep_for(1s);
       ++ticks;
     }
-  });
+  };
+  node.set_main(tick);
   auto pending = world.start(node, 1, [&](Runtime& runtime) -> Task<void> {
     co_await call_on(runtime.shard(0), []() -> Task<void> { co_await sleep_for(1h); });
     ++ended;
