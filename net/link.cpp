@@ -744,6 +744,7 @@ void Link::deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t
   if (!settle_answer(message.envelope, total, flags))
     return corrupt("it answered more than it was asked");
   ++in(lane).received_count;
+  message.envelope.link = settings_.index;
   owner_.handler().on_message(session_, lane, std::move(message));
 }
 

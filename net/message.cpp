@@ -32,6 +32,7 @@ Envelope answer_to(const Envelope& ask, MessageKind kind) noexcept {
   answer.context = ask.context;
   answer.reply_room = ask.reply_room;
   answer.kind = kind;
+  answer.link = ask.link;
   return answer;
 }
 

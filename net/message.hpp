@@ -48,6 +48,9 @@ struct Envelope {
   std::uint32_t reply_room = 0;
   MessageKind kind = MessageKind::tell;
   std::uint8_t flags = 0;
+  /// Not on the wire: the link that a received message came in by. An answer goes back by it, since
+  /// there the room for it is kept; of other messages it is ignored.
+  std::uint32_t link = 0;
 };
 
 struct Message {

@@ -60,6 +60,8 @@ class NetworkShard final : public LinkOwner {
   // For Session.
   void close_session(Session& session, std::string why);
   void add_stats(const Session& session, Session::Stats& stats) const;
+  /// Null if this shard has no such link of the session.
+  Link* find_link(const Session& session, std::uint32_t index) const noexcept;
 
  private:
   MessageHandler& handler() noexcept override;

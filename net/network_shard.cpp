@@ -38,6 +38,12 @@ Result<void> NetworkShard::install(Installation& installation) {
   return {};
 }
 
+Link* NetworkShard::find_link(const Session& session, std::uint32_t index) const noexcept {
+  for (const auto& link : links_)
+    if (&link->session() == &session && link->index() == index) return link.get();
+  return nullptr;
+}
+
 void NetworkShard::begin_close(std::uint64_t number, const Error& reason) {
   for (const auto& link : links_)
     if (link->session().number_ == number) link->begin_close(reason);

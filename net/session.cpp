@@ -21,17 +21,27 @@ Error too_large(std::uint64_t total, std::uint64_t limit) {
 
 }  // namespace
 
+// An answer goes back by the link of its ask: with a peer of more shards, one shard has several.
+detail::Link* Session::link_for(Envelope& envelope) const noexcept {
+  const bool answer = envelope.kind == MessageKind::reply || envelope.kind == MessageKind::failure;
+  if (!link_ || !answer || envelope.link == link_->index()) return link_;
+  if (detail::Link* link = owner_->find_link(*this, envelope.link)) return link;
+  envelope.reply_room = 0;  // kept for it elsewhere
+  return link_;
+}
+
 Result<void> Session::try_send(Message& message, Lane lane) {
-  if (!link_) return *reason_;
-  if (const Error* refusal = link_->refusal()) return *refusal;
+  detail::Link* const link = link_for(message.envelope);
+  if (!link) return *reason_;
+  if (const Error* refusal = link->refusal()) return *refusal;
   std::uint64_t total = 0;
   try {
     total = wire::size_of(message);
   } catch (const Error& error) {
     return error;
   }
-  if (total > link_->largest_message()) return too_large(total, link_->largest_message());
-  if (link_->try_send(message, total, lane) == detail::Link::Room::taken) return {};
+  if (total > link->largest_message()) return too_large(total, link->largest_message());
+  if (link->try_send(message, total, lane) == detail::Link::Room::taken) return {};
   return Error(Errc::exhausted, "send a message without waiting",
                "the peer has granted no room for it on lane '" + std::string(name(lane)) + "' yet",
                "wait with send, or try again later");
@@ -54,19 +64,19 @@ Session::SendAwaiter::SendAwaiter(Session& session, Message message, Lane lane,
 Session::SendAwaiter::~SendAwaiter() {
   if (!promise() || outcome() == Outcome::woken) return;
   unlink();
-  if (session_->link_) session_->link_->leave(*this);
+  if (session_->link_) link_->leave(*this);  // links live as long as their session
 }
 
 bool Session::SendAwaiter::await_ready() {
-  detail::Link* link = session_->link_;
-  if (!link) throw *session_->reason_;
-  if (const Error* refusal = link->refusal()) throw *refusal;
+  link_ = session_->link_for(message_.envelope);
+  if (!link_) throw *session_->reason_;
+  if (const Error* refusal = link_->refusal()) throw *refusal;
   total_ = wire::size_of(message_);
-  if (total_ > link->largest_message()) throw too_large(total_, link->largest_message());
-  return link->try_send(message_, total_, lane_) == detail::Link::Room::taken;
+  if (total_ > link_->largest_message()) throw too_large(total_, link_->largest_message());
+  return link_->try_send(message_, total_, lane_) == detail::Link::Room::taken;
 }
 
-void Session::SendAwaiter::enqueue() noexcept { session_->link_->wait(*this); }
+void Session::SendAwaiter::enqueue() noexcept { link_->wait(*this); }
 
 void Session::SendAwaiter::await_resume() {
   if (failure_) throw *failure_;

@@ -103,6 +103,7 @@ class Session {
   friend class SessionRef;
   explicit Session(PeerInfo peer) : peer_(std::move(peer)) {}
   ~Session();
+  detail::Link* link_for(Envelope& envelope) const noexcept;
 
   PeerInfo peer_;
   detail::Link* link_ = nullptr;  ///< Where this shard sends; null once down.
@@ -159,6 +160,7 @@ class Session::SendAwaiter : public hyperframes::detail::Waiter {
   void enqueue() noexcept;
 
   SessionRef session_;
+  detail::Link* link_ = nullptr;
   Message message_;
   std::uint64_t total_ = 0;      ///< Bytes on the wire.
   std::uint64_t announced_ = 0;  ///< Message number that waits for a grant; 0: none.

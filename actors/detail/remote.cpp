@@ -39,13 +39,6 @@ Error lost(const RemotePeer& peer, const std::string& found) {
                "connect again and find the actor there; what was asked may have taken effect");
 }
 
-// What is shared within a shard must be held by sole references before it goes to another one.
-void detach(net::Message& message) {
-  if (!message.body.empty() && !message.body.unique()) message.body = message.body.proxy();
-  message.metadata = {};
-  detach_segments(message.segments);
-}
-
 }  // namespace
 
 // ---- leaving
@@ -367,7 +360,7 @@ void receive(NodeShard& here, PeerShard& from, net::Session& session, net::Lane 
     arrival->route->lane = lane;
   }
   if (&target == &here) return deliver(*arrival);
-  detach(arrival->message);
+  net::make_movable(arrival->message);
   arrival->run = [](Work* work) noexcept {
     std::unique_ptr<Arrival> self(static_cast<Arrival*>(work));
     self->target.arrived();

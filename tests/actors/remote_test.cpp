@@ -1,0 +1,324 @@
+// Actors of other processes: two simulated machines, joined by the network's own code.
+#include <hyperframes/actors/node.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+#include <hyperframes/runtime/scope.hpp>
+
+#include "everything.fbs.hpp"
+#include "support.hpp"
+
+using namespace actor_test;
+using hf::Errc;
+using hf::Task;
+
+namespace {
+
+hf::net::Network::Options network(hf::SimNode& machine, hf::SimWorld& world) {
+  hf::net::Network::Options options;
+  options.node_id = 100 + machine.index();
+  options.incarnation = machine.incarnation();
+  options.boot_id = "simulated";
+  options.insecure = true;
+  auto* random = &world.random();
+  options.random = [random](std::span<std::byte> bytes) {
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random->next());
+  };
+  return options;
+}
+
+/// A server with a counter under that name on its last shard, and a client.
+struct Cluster {
+  explicit Cluster(unsigned server_shards = 1, unsigned client_shards = 1, std::uint64_t seed = 1)
+      : sim(hf::SimWorld::Options{.seed = seed}),
+        server_machine(sim.add_node({.shards = server_shards, .name = "server"})),
+        client_machine(sim.add_node({.shards = client_shards, .name = "client"})),
+        server_shards(server_shards) {
+    start_server();
+    client = &client_machine.emplace<hf::Node>(
+        client_machine.runtime(),
+        hf::Node::Options{.name = "client", .network = network(client_machine, sim)});
+  }
+
+  void start_server() {
+    server = &server_machine.emplace<hf::Node>(
+        server_machine.runtime(),
+        hf::Node::Options{.name = "server", .network = network(server_machine, sim)});
+    sim.run(server_machine, 0, [this](hf::Runtime&) { return serve(); });
+  }
+  Task<void> serve() {
+    co_await server->spawn<Counter>(
+        {.name = "counter", .shard = server_shards - 1, .mailbox = {.messages = 64}}, &journal);
+    co_await server->listen(endpoint());
+  }
+  hf::net::Endpoint endpoint() const {
+    return hf::net::Endpoint::parse("tcp://" + server_machine.address().host() + ":6000");
+  }
+  Task<demo::CounterRef> find() {
+    hf::RemoteNode remote = co_await client->connect(endpoint());
+    co_return co_await remote.find<demo::Counter>("counter");
+  }
+  template <class Function>
+  auto run(Function function, unsigned shard = 0) {
+    return sim.run(client_machine, shard,
+                   [function = std::move(function)](hf::Runtime&) mutable { return function(); });
+  }
+  std::uint64_t metric(hf::SimNode& machine, std::string_view name) {
+    for (const auto& sample : machine.runtime().collect_metrics())
+      if (sample.name == name) return sample.value;
+    return 0;
+  }
+
+  Journal journal;
+  hf::SimWorld sim;
+  hf::SimNode &server_machine, &client_machine;
+  unsigned server_shards;
+  hf::Node *server = nullptr, *client = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("an actor of another process is found by name and asked like any other") {
+  for (const auto [server_shards, client_shards] :
+       {std::pair(1u, 1u), std::pair(3u, 2u), std::pair(1u, 3u)}) {
+    Cluster cluster(server_shards, client_shards);
+    for (unsigned shard = 0; shard < client_shards; ++shard) {
+      cluster.run(
+          [&]() -> Task<void> {
+            auto counter = co_await cluster.find();
+            CHECK(!counter.is_local());
+            const auto before = co_await counter.add({.delta = 0});
+            co_await counter.note({.delta = 1});
+            const auto value = co_await counter.add({.delta = 2}, hf::within(50ms));
+            CHECK(value.total() == before.total() + 3);
+            const auto sum = co_await counter.add_named({.name = "Ada", .delta = 7});
+            CHECK(sum.note() == "for Ada");
+            hf::Segments segments;
+            segments.push_back(hf::Buffer::copy_of("one"));
+            segments.push_back(hf::Buffer::copy_of("two"));
+            const auto echo = co_await counter.echo({.delta = 5}, std::move(segments));
+            CHECK(echo.value.total() == 5);
+            CHECK(echo.segments.count() == 2);
+            CHECK(echo.segments[1].text() == "two");
+          },
+          shard);
+    }
+  }
+}
+
+TEST_CASE("a reference found on one shard works on every other") {
+  Cluster cluster(2, 3);
+  const auto counter = cluster.run([&] { return cluster.find(); });
+  for (unsigned shard = 0; shard < 3; ++shard) {
+    const long total = cluster.run(
+        [&]() -> Task<long> {
+          const auto value = co_await counter.add({.delta = 1});
+          co_return value.total();
+        },
+        shard);
+    CHECK(total == shard + 1);
+  }
+}
+
+TEST_CASE("messages of one sender to one actor keep their order") {
+  Cluster cluster(2, 1);
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    for (int i = 1; i <= 500; ++i) co_await counter.note({.delta = i});
+    co_await counter.add({.delta = 0});
+  });
+  REQUIRE(cluster.journal.lines.size() == 500);
+  for (int i = 0; i < 500; ++i)
+    if (cluster.journal.lines[static_cast<std::size_t>(i)] != "note " + std::to_string(i + 1))
+      FAIL_CHECK("note " << i + 1 << " is out of order");
+}
+
+TEST_CASE("what a handler throws crosses the wire with code and texts") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    std::string text;
+    try {
+      co_await counter.refuse({.name = "Bob"});
+    } catch (const hf::Error& error) {
+      CHECK(error.is(Errc::invalid_argument));
+      text = error.tried() + "|" + error.found() + "|" + error.remedy();
+    }
+    CHECK(text == "add for Bob|it is refused|ask another one");
+    CHECK(co_await code_of<demo::Nothing>(counter.forget({})) == Errc::no_reply);
+  });
+}
+
+TEST_CASE("find says what is wrong with a name or its service") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    CHECK(co_await code_of<demo::CounterRef>(remote.find<demo::Counter>("nobody")) ==
+          Errc::not_found);
+    CHECK(co_await code_of<demo::OtherCounterRef>(remote.find<demo::OtherCounter>("counter")) ==
+          Errc::invalid_argument);
+  });
+}
+
+TEST_CASE("a late answer from another process reaches nobody") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    for (int i = 0; i < 3; ++i)
+      CHECK(co_await code_of<demo::Total>(counter.add_beside({.delta = 100}, hf::within(10ms))) ==
+            Errc::deadline_exceeded);
+    // Asks that reuse the places of those must get their own answers.
+    for (int i = 0; i < 20; ++i) {
+      co_await hf::sleep_for(10ms);
+      const auto sum = co_await counter.add_named({.name = std::to_string(i)});
+      CHECK(sum.note() == "for " + std::to_string(i));
+    }
+  });
+  CHECK(cluster.metric(cluster.client_machine, "hyperframes_late_replies_total") == 3);
+}
+
+TEST_CASE("the deadline travels: what expired on the way or in the mailbox is not begun") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    co_await counter.tell_add_slowly({.delta = 100});
+    CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1000}, hf::within(20ms))) ==
+          Errc::deadline_exceeded);
+    const auto value = co_await counter.add({.delta = 0});
+    CHECK(value.total() == 100);
+  });
+  CHECK(cluster.metric(cluster.server_machine, "hyperframes_expired_letters_total") == 1);
+}
+
+TEST_CASE("an actor that ended, and one that never was, are reported") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    co_await counter.tell_crash({.name = "now"});
+    CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1})) == Errc::actor_down);
+  });
+}
+
+TEST_CASE("a request that does not verify gives a typed error, and the log has type and sender") {
+  Log log;
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    // What a faulty peer would send: bytes that are no table.
+    hf::Buffer garbage = hf::Buffer::copy_of("these bytes are no table");
+    auto request = demo::Named::unverified(std::move(garbage));
+    CHECK(co_await code_of<demo::Sum>(counter.add_named(std::move(request))) ==
+          Errc::verification_failed);
+    const auto value = co_await counter.add({.delta = 1});  // nothing else was lost
+    CHECK(value.total() == 1);
+  });
+  CHECK(log.has("demo.Counter.AddNamed"));
+  CHECK(log.has(cluster.client_machine.address().host()));
+  CHECK(cluster.metric(cluster.server_machine, "hyperframes_refused_messages_total") == 1);
+}
+
+TEST_CASE("an answer that does not verify gives its asker a typed error") {
+  struct Liar final : demo::OtherCounter::Actor {
+    Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+      reply.send(demo::Sum::unverified(hf::Buffer::copy_of("these bytes are no table")));
+      return {};
+    }
+  };
+  Log log;
+  Cluster cluster;
+  cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+    co_await cluster.server->spawn<Liar>("liar");
+  });
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    auto liar = co_await remote.find<demo::OtherCounter>("liar");
+    CHECK(co_await code_of<demo::Sum>(liar.add({})) == Errc::verification_failed);
+  });
+  CHECK(log.has("demo.OtherCounter.Add"));
+}
+
+TEST_CASE("a method that the actor's service does not have is an unknown type") {
+  Log log;
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    const demo::OtherCounterRef wrong(counter);
+    CHECK(co_await code_of<demo::Sum>(wrong.add({})) == Errc::unknown_type);
+  });
+}
+
+TEST_CASE("a stalled actor suspends remote senders, and gets everything in the end") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    co_await counter.tell_add_slowly({.delta = 3000});
+    for (int i = 0; i < 1000; ++i) co_await counter.note({.delta = 1}, hf::within(1h));
+    const auto value = co_await counter.add({.delta = 0}, hf::within(1h));
+    CHECK(value.total() == 4000);
+  });
+}
+
+TEST_CASE("when the peer's process dies, what was asked fails; its successor is found anew") {
+  Log log;
+  Cluster cluster;
+  for (int round = 0; round < 3; ++round) {
+    const auto counter = cluster.run([&] { return cluster.find(); });
+    auto asked = cluster.sim.start(cluster.client_machine, 0, [&](hf::Runtime&) {
+      return code_of<demo::Total>(counter.add_slowly({.delta = 100'000}, hf::within(1h)));
+    });
+    cluster.sim.run_for(10ms);
+    cluster.server_machine.crash(hf::SimCrash::kill());
+    CHECK(cluster.sim.wait(asked) == Errc::peer_lost);
+    // The old reference stays dead, also once a successor listens there.
+    cluster.server_machine.restart();
+    cluster.start_server();
+    cluster.run([&]() -> Task<void> {
+      CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1})) == Errc::peer_lost);
+      auto anew = co_await cluster.find();
+      const auto value = co_await anew.add({.delta = 1});
+      CHECK(value.total() == 1);
+    });
+  }
+}
+
+TEST_CASE("a peer that lost power and restarted is not kept out by its stale connection") {
+  Log log;
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    co_await counter.add({.delta = 1});
+  });
+  // The server notices nothing: no packet says that its client is gone.
+  cluster.client_machine.crash(hf::SimCrash::power_cut());
+  cluster.client_machine.restart();
+  cluster.client = &cluster.client_machine.emplace<hf::Node>(
+      cluster.client_machine.runtime(),
+      hf::Node::Options{.name = "client", .network = network(cluster.client_machine, cluster.sim)});
+  cluster.run([&]() -> Task<void> {
+    const hf::Time before = hf::Clock::now();
+    auto counter = co_await cluster.find();
+    const auto value = co_await counter.add({.delta = 1});
+    CHECK(value.total() == 2);
+    CHECK(hf::Clock::now() - before < 1s);
+  });
+}
+
+TEST_CASE("two nodes of one program are as far apart as two processes") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    CHECK(remote.id() == 100);
+    CHECK(remote.incarnation() == 1);
+  });
+}
+
+TEST_CASE("a cluster with one seed does the same twice") {
+  const auto trace = [] {
+    Cluster cluster(2, 2, 7);
+    cluster.run([&]() -> Task<void> {
+      auto counter = co_await cluster.find();
+      for (int i = 0; i < 50; ++i) co_await counter.add({.delta = i});
+    });
+    return cluster.sim.trace_hash();
+  };
+  CHECK(trace() == trace());
+}
