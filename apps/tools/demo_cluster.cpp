@@ -59,7 +59,6 @@ void ClusterProcesses::start() {
                      (options_.folder / name).string(), "--coordinator_addr", address_, "--listen",
                      "127.0.0.1:0", "--durability", options_.durability, "--checkpoint_interval",
                      number(options_.checkpoint_interval_s)},
-         .environment = options_.server_environment,
          .log = logs() / (name + ".log"),
          .restart = options_.restart}));
   }
@@ -75,26 +74,42 @@ std::vector<Process*> ClusterProcesses::start_workers(const TrainingRun& run) {
   std::vector<Process*> workers;
   for (unsigned i = 0; i < options_.workers; ++i) {
     const std::string name = fmt::format("{}-worker-{}", run.job, i);
-    const std::string ledger = (options_.folder / "ledgers" / (name + ".ledger")).string();
-    ledgers_.push_back(ledger);
-    workers.push_back(&keeper_.start(
-        {.name = name,
-         .command = {program("hyperframes_worker"), "--coordinator_addr", address_, "--job",
-                     run.job, "--name", fmt::format("worker-{}", i), "--data_dir",
-                     run.data.string(), "--batch_size", std::to_string(run.batch_size),
-                     "--model_config", run.model.string(), "--checkpoint_resume", "latest",
-                     "--seed", std::to_string(run.seed), "--ledger", ledger},
-         .log = logs() / (name + ".log")}));
+    ledgers_.push_back((options_.folder / "ledgers" / (name + ".ledger")).string());
+    std::vector<std::string> command = worker_command(run, run.data);
+    for (const std::string& argument :
+         {std::string("--name"), fmt::format("worker-{}", i), std::string("--batch_size"),
+          std::to_string(run.batch_size), std::string("--epochs"), std::to_string(run.epochs),
+          std::string("--checkpoint_resume"), std::string("latest"), std::string("--ledger"),
+          ledgers_.back()})
+      command.push_back(argument);
+    workers.push_back(&keeper_.start({.name = name,
+                                      .command = std::move(command),
+                                      .log = logs() / (name + ".log"),
+                                      .restart = options_.worker_restart}));
   }
   return workers;
 }
 
+std::vector<std::string> ClusterProcesses::worker_command(const TrainingRun& run,
+                                                          const fs::path& data) const {
+  return {program("hyperframes_worker"),
+          "--coordinator_addr",
+          address_,
+          "--job",
+          run.job,
+          "--data_dir",
+          data.string(),
+          "--model_config",
+          run.model.string(),
+          "--seed",
+          std::to_string(run.seed)};
+}
+
 Process& ClusterProcesses::start_evaluation(const TrainingRun& run, const fs::path& data,
                                             const std::string& name) {
-  return start_step(
-      name, {program("hyperframes_worker"), "--evaluate", "--json", "--coordinator_addr", address_,
-             "--job", run.job, "--data_dir", data.string(), "--model_config", run.model.string(),
-             "--seed", std::to_string(run.seed)});
+  std::vector<std::string> command = worker_command(run, data);
+  command.insert(command.end(), {"--evaluate", "--json"});
+  return start_step(name, std::move(command));
 }
 
 Process& ClusterProcesses::start_audit(const std::string& name) {

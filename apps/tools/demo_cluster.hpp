@@ -29,7 +29,7 @@ struct ClusterOptions {
   /// Of the servers. The delay is part of each recovery time.
   RestartPolicy restart = {
       .when = RestartPolicy::When::always, .delay = 100ms, .limit = 20, .period = 10s};
-  std::vector<std::pair<std::string, std::string>> server_environment = {};
+  RestartPolicy worker_restart = {};  ///< Never, unless given.
 };
 
 struct TrainingRun {
@@ -38,6 +38,7 @@ struct TrainingRun {
   std::filesystem::path model;
   std::uint64_t seed = 1;
   unsigned batch_size = 2048;
+  unsigned epochs = 0;  ///< 0: what the model says.
 };
 
 class ClusterProcesses {
@@ -65,6 +66,8 @@ class ClusterProcesses {
   std::filesystem::path logs() const { return options_.folder / "logs"; }
 
  private:
+  std::vector<std::string> worker_command(const TrainingRun& run,
+                                          const std::filesystem::path& data) const;
   Process& start_step(const std::string& name, std::vector<std::string> command);
   std::string program(const char* name) const { return (options_.programs / name).string(); }
 

@@ -313,12 +313,23 @@ void ProcessKeeper::kill(Process& process, int signal) {
   ::kill(-process.pid_, signal);
 }
 
-void ProcessKeeper::stop(Process& process, Duration grace) {
+void ProcessKeeper::set_environment(Process& process, const std::string& name,
+                                    const std::string& value) {
+  auto& variables = process.spec_.environment;
+  std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
+  if (!value.empty()) variables.emplace_back(name, value);
+}
+
+void ProcessKeeper::ask_to_end(Process& process) {
   process.told_to_end_ = true;
   process.next_start_.reset();
   if (!process.running()) return;
   ::kill(-process.pid_, SIGTERM);
   ::kill(-process.pid_, SIGCONT);  // a stopped one hears nothing
+}
+
+void ProcessKeeper::stop(Process& process, Duration grace) {
+  ask_to_end(process);
   if (wait(process, Clock::read_system() + grace)) return;
   ::kill(-process.pid_, SIGKILL);
   wait(process, no_deadline);
@@ -326,12 +337,14 @@ void ProcessKeeper::stop(Process& process, Duration grace) {
 
 void ProcessKeeper::stop_all(Duration grace) {
   const Time deadline = Clock::read_system() + grace;
+  // None may be started again while others are still being stopped.
+  for (const auto& process : processes_) {
+    process->told_to_end_ = true;
+    process->next_start_.reset();
+  }
   for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
-    (*process)->told_to_end_ = true;
-    (*process)->next_start_.reset();
-    if (!(*process)->running()) continue;
-    ::kill(-(*process)->pid_, SIGTERM);
-    ::kill(-(*process)->pid_, SIGCONT);
+    ask_to_end(**process);
+    wait(**process, std::min(deadline, Clock::read_system() + grace / 4));
   }
   for (auto process = processes_.rbegin(); process != processes_.rend(); ++process)
     stop(**process, std::max(Duration::zero(), deadline - Clock::read_system()));

@@ -110,9 +110,12 @@ class ProcessKeeper {
 
   /// Sends `signal` to its whole group: an accident, after which its restart policy decides.
   void kill(Process& process, int signal);
+  /// From its next start on it has this variable; an empty value takes it away again.
+  void set_environment(Process& process, const std::string& name, const std::string& value);
   /// Asks it to end with SIGTERM, kills its group after `grace`, and does not start it again.
   void stop(Process& process, Duration grace = 5s);
-  /// The same to all, the youngest first, within one `grace` together.
+  /// The same to all within one `grace` together. The youngest is asked first, and the next when it
+  /// has ended or a quarter of the grace has passed: so clients end before what they depend on.
   void stop_all(Duration grace = 5s);
 
   const std::deque<std::unique_ptr<Process>>& processes() const noexcept { return processes_; }
@@ -124,6 +127,7 @@ class ProcessKeeper {
 
  private:
   void launch(Process& process);
+  void ask_to_end(Process& process);
   void reap(Process& process);
   void restart_due();
   void plan_restart(Process& process);

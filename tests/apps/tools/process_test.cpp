@@ -128,6 +128,27 @@ TEST_CASE("a killed process is started again, and its log keeps both lives") {
   CHECK(keeper.unexpected_ends().empty());
 }
 
+TEST_CASE("a variable that is set holds from the next start on, and goes again") {
+  Folder folder;
+  ProcessKeeper keeper;
+  Process& process =
+      keeper.start({.name = "server",
+                    .command = shell("echo \"mood: $MOOD\"; exec sleep 1000"),
+                    .log = folder / "log",
+                    .output = folder / "output",
+                    .restart = {.when = RestartPolicy::When::always, .delay = 0ms, .limit = 10}});
+  const auto spoken = [&](const std::string& text) {
+    return step_until(keeper, [&] { return process.output() == text; });
+  };
+  REQUIRE(spoken("mood: \n"));
+  keeper.set_environment(process, "MOOD", "bad");
+  keeper.kill(process, SIGKILL);
+  REQUIRE(spoken("mood: \nmood: bad\n"));
+  keeper.set_environment(process, "MOOD", "");
+  keeper.kill(process, SIGKILL);
+  REQUIRE(spoken("mood: \nmood: bad\nmood: \n"));
+}
+
 TEST_CASE("an end that nobody asked for is reported") {
   ProcessKeeper keeper;
   Process& failed = keeper.start({.name = "worker-1", .command = shell("exit 3")});
@@ -226,6 +247,17 @@ TEST_CASE("stop_all ends stopped processes too") {
   CHECK(keeper.unexpected_ends().empty());
 }
 
+TEST_CASE("stop_all ends the youngest first") {
+  ProcessKeeper keeper;
+  std::vector<std::string> ended;
+  keeper.on_end = [&](Process& process, const ProcessEnd&) { ended.push_back(process.name()); };
+  for (const char* name : {"first", "second", "third"})
+    keeper.start({.name = name, .command = {"sleep", "1000"}});
+  keeper.stop_all(patience() - Clock::read_system());
+  CHECK(ended == std::vector<std::string>{"third", "second", "first"});
+  CHECK(keeper.unexpected_ends().empty());
+}
+
 TEST_CASE("a keeper's end is the end of all its processes") {
   pid_t pid = 0;
   {
@@ -271,17 +303,18 @@ TEST_CASE("a child inherits neither blocked signals nor descriptors") {
   auto* const pipe_handler = ::signal(SIGPIPE, SIG_IGN);
   const int leaky = ::open("/dev/null", O_RDONLY);  // without O_CLOEXEC
   ProcessKeeper keeper;
-  Process& process = keeper.start({.name = "heir",
-                                   .command = shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; "
-                                                    "ls -l /proc/$$/fd | grep -c ' [0-9]* -> '"),
-                                   .log = folder / "log",
-                                   .output = folder / "output"});
-  const bool done = keeper.wait(process, patience());
+  Process& signals = keeper.start({.name = "signals",
+                                   .command = {"grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"},
+                                   .output = folder / "signals"});
+  Process& files = keeper.start(
+      {.name = "files", .command = {"ls", "/proc/self/fd"}, .output = folder / "files"});
+  const bool done = keeper.wait(signals, patience()) && keeper.wait(files, patience());
   ::close(leaky);
   ::signal(SIGPIPE, pipe_handler);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   REQUIRE(done);
-  CHECK(process.output() == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n3\n");
+  CHECK(signals.output() == "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+  CHECK(files.output() == "0\n1\n2\n3\n");  // the fourth is the folder that ls reads
 }
 
 }  // namespace
