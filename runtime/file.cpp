@@ -152,6 +152,29 @@ Task<void> sync_directory(std::string path) {
   return on_path_alone(Operation::Kind::sync_directory, "sync the folder", std::move(path));
 }
 
+Task<void> make_durable_directory(std::string path) {
+  co_await make_directory(path);
+  // All of them, whoever made them: an earlier process may have ended before it synced.
+  while (true) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    const auto slash = path.rfind('/');
+    const bool at_top = slash == std::string::npos || slash == 0;
+    const std::string parent =
+        slash == std::string::npos ? "." : path.substr(0, at_top ? 1 : slash);
+    if (parent == path) co_return;
+    try {
+      co_await sync_directory(parent);
+    } catch (const Error& error) {
+      const int failure = error.code().value();
+      if (error.code().category() != std::generic_category() ||
+          (failure != EACCES && failure != EPERM && failure != EROFS && failure != EINVAL))
+        throw;
+    }
+    if (at_top) co_return;
+    path = parent;
+  }
+}
+
 Task<std::vector<std::string>> list_directory(std::string path) {
   const std::string tried = "list the folder '" + path + "'";
   detail::OperationAwaiter waiting(on_path(Operation::Kind::list_directory, std::move(path)));

@@ -59,6 +59,10 @@ Task<void> rename_file(std::string from, std::string to);
 Task<void> remove_file(std::string path);
 /// With its parents; existing ones are fine.
 Task<void> make_directory(std::string path);
+/// The same, and the names of it and of its parents are durable: a power cut does not take the
+/// folder away with all that was synced in it. Parents that may not be read are left to their
+/// owner.
+Task<void> make_durable_directory(std::string path);
 /// Names, sorted, without "." and "..".
 Task<std::vector<std::string>> list_directory(std::string path);
 Task<void> sync_directory(std::string path);

@@ -115,8 +115,8 @@ void replay_into(States& states, std::span<const std::byte> record) {
 }  // namespace
 
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs) {
-  co_await make_directory(context.options.log_folder);
-  co_await make_directory(context.options.snapshot_folder);
+  co_await make_durable_directory(context.options.log_folder);
+  co_await make_durable_directory(context.options.snapshot_folder);
   States states;
   for (const TableSpec& spec : specs) states.emplace(spec.id, empty_state(context, spec));
   std::vector<TableId> held;

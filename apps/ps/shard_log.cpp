@@ -122,9 +122,10 @@ Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t fr
 }
 
 Task<void> ShardLog::recover(std::uint64_t from_lsn, Replay replay) {
-  co_await make_directory(token_folder());
-  co_await sync_directory(options_.folder);
+  co_await make_durable_directory(token_folder());
   segments_ = co_await find_segments();
+  // What a snapshot holds was dropped; after a power cut some of it may be back, with gaps.
+  co_await drop_before(from_lsn);
   next_lsn_ = 0;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const bool newest = i + 1 == segments_.size();
