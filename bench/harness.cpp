@@ -39,8 +39,9 @@ std::string verdict(Better better, double value, const std::optional<Rival>& riv
   if (!rival) return "-";
   const double ratio = value / other;
   if (rival->goal == 0) return fmt::format("{:.2f} x", ratio);
-  return fmt::format("{:.2f} x {} {:.2f} {}", ratio, better == Better::lower ? "<=" : ">=",
-                     rival->goal, reached(better, ratio, rival->goal) ? "yes" : "NO");
+  return fmt::format("{:.2f} x {} {:.2f} {}", ratio,
+                     better == Better::lower ? "<=" : ">=", rival->goal,
+                     reached(better, ratio, rival->goal) ? "yes" : "NO");
 }
 
 std::string processor() {

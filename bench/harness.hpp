@@ -1,5 +1,5 @@
-// How the project's figures are taken: a subject, its peer and its floor run in interleaved rounds of
-// one process, so that a noisy machine disturbs all three alike; medians are compared.
+// How the project's figures are taken: a subject, its peer and its floor run in interleaved rounds
+// of one process, so that a noisy machine disturbs all three alike; medians are compared.
 //
 //   hf::bench::Row row{.name = "round trip", .unit = "ns", .better = hf::bench::Better::lower,
 //                      .subject = [] { return measure(); },
@@ -16,8 +16,8 @@ namespace hyperframes::bench {
 
 enum class Better { lower, higher };
 
-/// What the subject is compared with. `goal` is a ratio subject / rival: at most that where lower is
-/// better, at least that where higher is better; 0: shown without a goal.
+/// What the subject is compared with. `goal` is a ratio subject / rival: at most that where lower
+/// is better, at least that where higher is better; 0: shown without a goal.
 struct Rival {
   std::string name;
   std::function<double()> measure;

@@ -17,5 +17,8 @@ int main(int argc, char** argv) {
   app.add_flag("--list", runner.list, "Print the names and stop");
   CLI11_PARSE(app, argc, argv);
   hyperframes::bench::add_runtime_rows(runner);
+  hyperframes::bench::add_actor_rows(runner);
+  hyperframes::bench::add_network_rows(runner);
+  hyperframes::bench::add_table_rows(runner);
   return runner.run(json) ? 0 : 1;
 }

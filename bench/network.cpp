@@ -1,0 +1,185 @@
+// Figures of sessions over loopback TCP.
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <memory>
+
+#include "floors.hpp"
+#include "harness.hpp"
+#if HYPERFRAMES_BENCH_ZMQ
+#include "peers/zmq.hpp"
+#endif
+
+namespace hyperframes::bench {
+namespace {
+
+constexpr std::size_t body_bytes = 64;
+
+/// Counts what arrives; sends asks back.
+class Handler final : public net::MessageHandler {
+ public:
+  std::uint64_t received = 0;
+  Event arrived;
+  std::uint64_t wanted = 0;
+
+ private:
+  void on_message(net::Session& session, net::Lane lane, net::Message message) noexcept override {
+    if (message.envelope.kind == net::MessageKind::ask) {
+      net::Message answer;
+      answer.envelope = net::answer_to(message.envelope);
+      answer.body = std::move(message.body);
+      (void)session.try_send(answer, lane);
+      return;
+    }
+    if (++received >= wanted) arrived.set();
+  }
+};
+
+Runtime::Options options(bool polling) {
+  Runtime::Options options;
+  options.shards = 1;
+  options.shard.spin_always = polling;
+  options.stall_threshold = Duration::zero();
+  return options;
+}
+
+/// Two nodes with a runtime each, or both on one shard of one runtime.
+struct Pair {
+  Pair(bool polling, bool one_shard)
+      : client_runtime(options(polling)),
+        server_runtime(one_shard ? nullptr : std::make_unique<Runtime>(options(polling))),
+        client(client_runtime, {}, client_handler),
+        server(one_shard ? client_runtime : *server_runtime, {}, server_handler) {
+    Runtime& there = one_shard ? client_runtime : *server_runtime;
+    const auto bound = there.run(
+        [this](Runtime&) { return server.listen(net::Endpoint::parse("tcp://127.0.0.1:0")); });
+    client_runtime.run([this, bound](Runtime&) { return connect(bound); });
+  }
+  ~Pair() {
+    client_runtime.run([this](Runtime&) { return end(); });
+  }
+  Task<void> connect(net::Endpoint bound) { session = co_await client.connect(bound, after(5s)); }
+  Task<void> end() {
+    session = {};
+    co_await client.close(1s);
+  }
+  Runtime client_runtime;
+  std::unique_ptr<Runtime> server_runtime;
+  Handler client_handler, server_handler;
+  net::Network client, server;
+  net::SessionRef session;
+};
+
+net::Message message(net::MessageKind kind, std::size_t bytes) {
+  net::Message made;
+  made.envelope.kind = kind;
+  made.body = Shard::current()->send_pool().try_allocate(bytes).value();
+  return made;
+}
+
+Task<double> round_trips(Pair& pair, int count) {
+  Handler& handler = pair.client_handler;
+  const double start = now_ns();
+  for (int i = 0; i < count; ++i) {
+    handler.arrived.reset();
+    handler.wanted = handler.received + 1;
+    co_await pair.session->send(message(net::MessageKind::ask, body_bytes));
+    co_await handler.arrived.wait();
+  }
+  co_return (now_ns() - start) / count / 1000;
+}
+
+/// Messages a second: told one way, with an ask in the end that comes back behind them.
+Task<double> pipelined(Pair& pair, int count) {
+  Handler& handler = pair.client_handler;
+  const double start = now_ns();
+  for (int i = 0; i < count; ++i)
+    co_await pair.session->send(message(net::MessageKind::tell, body_bytes));
+  handler.arrived.reset();
+  handler.wanted = handler.received + 1;
+  co_await pair.session->send(message(net::MessageKind::ask, body_bytes));
+  co_await handler.arrived.wait();
+  co_return count / (now_ns() - start) * 1e9;
+}
+
+/// Made on first use, and ended when another shape is needed: polling shards take a core each.
+class Pairs {
+ public:
+  Pair& of(bool polling, bool one_shard) {
+    if (!pair_ || polling != polling_ || one_shard != one_shard_) {
+      pair_.reset();
+      pair_ = std::make_unique<Pair>(polling, one_shard);
+    }
+    polling_ = polling;
+    one_shard_ = one_shard;
+    return *pair_;
+  }
+  void end() { pair_.reset(); }
+
+ private:
+  std::unique_ptr<Pair> pair_;
+  bool polling_ = false, one_shard_ = false;
+};
+
+}  // namespace
+
+void add_network_rows(Runner& runner) {
+  auto pairs = std::make_shared<Pairs>();
+  auto trips = [pairs](bool polling, bool one_shard, int count) {
+    return [=] {
+      Pair& pair = pairs->of(polling, one_shard);
+      return pair.client_runtime.run([&](Runtime&) { return round_trips(pair, count); });
+    };
+  };
+  // The floors poll too: the subject's shards must not poll beside them.
+  auto alone = [pairs](auto measure) {
+    return [=] {
+      pairs->end();
+      return measure();
+    };
+  };
+  const std::string what = "an ask and its answer through sessions: framed, checked, with credit";
+  runner.add({.group = "tcp",
+              .name = "64 B round trip, polling",
+              .unit = "us",
+              .subject = trips(true, false, 20'000),
+              .floor = {{"a raw io_uring loop",
+                         alone([] { return raw_round_trip_us(true, 20'000); }), 1.25}},
+              .note = what});
+  runner.add({.group = "tcp",
+              .name = "64 B round trip, both ends on one shard",
+              .unit = "us",
+              .subject = trips(true, true, 20'000),
+              .floor = {{"a raw io_uring loop on one ring",
+                         alone([] { return raw_round_trip_one_ring_us(20'000); }), 1.25}},
+              .note = what});
+  Row blocking{.group = "tcp",
+               .name = "64 B round trip, blocking",
+               .unit = "us",
+               .subject = trips(false, false, 3'000),
+               .floor = {{"a raw io_uring loop",
+                          alone([] { return raw_round_trip_us(false, 3'000); }), 1.1}},
+               .note = what + "; shards spin for an adaptive time before they sleep"};
+  Row rate{.group = "tcp",
+           .name = "64 B messages, pipelined",
+           .unit = "msg/s",
+           .better = Better::higher,
+           .subject =
+               [pairs] {
+                 Pair& pair = pairs->of(false, false);
+                 return pair.client_runtime.run([&](Runtime&) { return pipelined(pair, 500'000); });
+               },
+           .note = "one direction, one session, one shard at each end"};
+#if HYPERFRAMES_BENCH_ZMQ
+  blocking.peer = Rival{"ZeroMQ " + zmq_peer::version() + ", REQ to REP",
+                        alone([] { return zmq_peer::round_trip_us(body_bytes, 3'000); }), 0};
+  rate.peer = Rival{"ZeroMQ " + zmq_peer::version() + ", PUSH to PULL",
+                    alone([] { return zmq_peer::messages_per_second(body_bytes, 500'000); }), 2};
+#else
+  runner.leave_out("ZeroMQ", "libzmq3-dev is not installed");
+#endif
+  runner.add(std::move(blocking));
+  runner.add(std::move(rate));
+}
+
+}  // namespace hyperframes::bench
