@@ -10,32 +10,21 @@
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
 #include <source_location>
-#include <string>
 #include <utility>
 
 namespace hyperframes::detail {
 
-/// What a coroutine waits for that is not one chain but several: a dump goes on there.
-class Branches {
- public:
-  virtual std::string describe() const = 0;
-
- protected:
-  ~Branches() = default;
-};
-
-/// The part of a promise that does not depend on the result type; itself the work that resumes the
-/// coroutine. All on one shard.
+/// The part of a promise that does not depend on the result type. All on one shard.
 ///
-/// The links give two views of one chain: `parent` is who is resumed at the end, `child` is whom we
-/// wait for, so a dump can walk from a root to the line it is suspended on.
-class PromiseBase : public Work {
+/// The links give two views of one chain: `continuation`/`parent` is who is resumed at the end,
+/// `child` is whom we wait for, so a dump can walk from a root to the line it is suspended on.
+class PromiseBase {
  public:
-  PromiseBase() noexcept : Work(&PromiseBase::resume) {}
+  PromiseBase() noexcept = default;
   PromiseBase(const PromiseBase&) = delete;
   PromiseBase& operator=(const PromiseBase&) = delete;
   ~PromiseBase() {
-    if (queued) core->ready[group].remove(this);
+    if (work.queued) core->ready[group].remove(&work);
     leave_parent();
   }
 
@@ -48,7 +37,6 @@ class PromiseBase : public Work {
                                                          std::source_location::current()) noexcept {
     check_may_suspend(where);
     suspended_at = where;
-    if (core) core->running_at.store(where, std::memory_order_relaxed);
     return std::forward<Awaitable>(awaitable);
   }
 
@@ -67,31 +55,19 @@ class PromiseBase : public Work {
 
   /// Queues the coroutine for resumption on its shard. At most once for each suspension.
   void schedule() noexcept {
-    assert(!queued && core);
-    queued = true;
-    core->ready[group].push(this);
+    assert(!work.queued && core);
+    work.queued = true;
+    core->ready[group].push(&work);
   }
 
-  /// Says that control goes back to where this coroutine is suspended.
-  void note_resumed() const noexcept {
-    core->running_at.store(suspended_at, std::memory_order_relaxed);
-  }
-  static void resume(Work* self) noexcept {
-    auto& promise = *static_cast<PromiseBase*>(self);
-    promise.queued = false;
-    promise.note_resumed();
-    promise.handle.resume();
-  }
-
-  std::coroutine_handle<> handle;
+  ResumeWork work;
+  std::coroutine_handle<> continuation;
   PromiseBase* parent = nullptr;
   PromiseBase* child = nullptr;
   ShardCore* core = nullptr;  ///< The shard it runs on; null off a shard.
   CancelSource* cancel = nullptr;
-  const Branches* branches = nullptr;
   std::source_location suspended_at;
   std::uint8_t group = 1;
-  bool queued = false;
 };
 
 /// Where control goes when one coroutine hands over to another. Normally `next` itself (symmetric

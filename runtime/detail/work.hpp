@@ -1,10 +1,10 @@
 // What a ready queue holds: a function and a link, embedded in what it works on.
 #pragma once
 
-#include <atomic>
+#include <cassert>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
 namespace hyperframes::detail {
 
@@ -15,7 +15,20 @@ struct Work {
   explicit Work(Run run) noexcept : run(run) {}
   Run run;
   Work* next = nullptr;
-  Work* previous = nullptr;  ///< In a WorkQueue, and only if it is not the first.
+};
+
+/// Resumes a coroutine.
+struct ResumeWork : Work {
+  ResumeWork() noexcept : Work(&ResumeWork::resume) {}
+  std::coroutine_handle<> handle;
+  bool queued = false;
+
+ private:
+  static void resume(Work* self) noexcept {
+    auto* work = static_cast<ResumeWork*>(self);
+    work->queued = false;
+    work->handle.resume();
+  }
 };
 
 /// First in, first out; no allocation.
@@ -27,7 +40,6 @@ class WorkQueue {
 
   void push(Work* work) noexcept {
     work->next = nullptr;
-    work->previous = tail_;
     *(head_ ? &tail_->next : &head_) = work;
     tail_ = work;
     ++size_;
@@ -42,20 +54,17 @@ class WorkQueue {
     return work;
   }
 
-  /// Unlinks one that is in this queue.
-  void remove(Work* work) noexcept {
-    if (work == head_) {
-      pop();
-      return;
+  /// Unlinks one item, in O(n): only for destroying a coroutine that is still queued.
+  bool remove(Work* work) noexcept {
+    Work* before = nullptr;
+    for (Work* at = head_; at; before = at, at = at->next) {
+      if (at != work) continue;
+      *(before ? &before->next : &head_) = at->next;
+      if (tail_ == at) tail_ = before;
+      --size_;
+      return true;
     }
-    work->previous->next = work->next;
-    *(work->next ? &work->next->previous : &tail_) = work->previous;
-    --size_;
-  }
-
-  template <class Visit>
-  void for_each(Visit&& visit) const {
-    for (const Work* at = head_; at; at = at->next) visit(*at);
+    return false;
   }
 
  private:
@@ -71,9 +80,6 @@ struct ShardCore {
   WorkQueue ready[groups];
   std::uint32_t transfer_budget = 0;
   std::uint8_t running_group = 1;  ///< Of the work that runs now.
-  /// The line of the co_await that was passed last: other threads read it when this one is stuck.
-  std::atomic<std::source_location> running_at{};
-  static_assert(std::atomic<std::source_location>::is_always_lock_free);
 };
 
 }  // namespace hyperframes::detail
