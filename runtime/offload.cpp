@@ -11,14 +11,16 @@ namespace {
 class ThreadOffload final : public Offload {
  public:
   explicit ThreadOffload(unsigned threads) {
-    try {
-      for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
-    } catch (...) {
-      end();
-      throw;
-    }
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
   }
-  ~ThreadOffload() override { end(); }
+  ~ThreadOffload() override {
+    {
+      std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
   void execute(detail::Work* job) noexcept override {
     {
       std::scoped_lock lock(mutex_);
@@ -28,14 +30,6 @@ class ThreadOffload final : public Offload {
   }
 
  private:
-  void end() noexcept {
-    {
-      std::scoped_lock lock(mutex_);
-      stopping_ = true;
-    }
-    ready_.notify_all();
-    for (auto& thread : threads_) thread.join();
-  }
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -63,18 +57,12 @@ std::unique_ptr<Offload> make_thread_offload(unsigned threads) {
 
 namespace detail {
 
-bool OffloadAwaiter::begin(PromiseBase& promise) noexcept {
-  if (promise.cancel && promise.cancel->cancelled()) {
-    call_->failure =
-        std::make_exception_ptr(Error(promise.cancel->reason(), "offload a call", "cancelled"));
-    return false;
-  }
+void OffloadAwaiter::begin(PromiseBase& promise) noexcept {
   auto& shard = static_cast<Shard&>(*promise.core);
   call_->waiting_ = &promise;
   call_->home_ = &shard;
   call_->self_ = call_;
   shard.offload().execute(call_.get());
-  return true;
 }
 
 void OffloadCall::execute(Work* self) noexcept {
@@ -85,8 +73,7 @@ void OffloadCall::execute(Work* self) noexcept {
     call->failure = std::current_exception();
   }
   call->run = &OffloadCall::arrive;
-  // It only queues the coroutine, in that one's own group.
-  static_cast<Shard*>(call->home_)->post(call, Group::system);
+  static_cast<Shard*>(call->home_)->post(call);
 }
 
 void OffloadCall::arrive(Work* self) noexcept {

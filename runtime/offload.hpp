@@ -4,8 +4,7 @@
 //
 // The function runs on another thread and must not touch the shard; its result, or its exception,
 // is brought back to the awaiting coroutine. A cancelled await still waits for the function: there
-// is no way to stop it, and its captures must outlive it. One that is cancelled already calls
-// nothing.
+// is no way to stop it, and its captures must outlive it.
 #pragma once
 
 #include <exception>
@@ -56,15 +55,15 @@ class OffloadAwaiter {
   ~OffloadAwaiter() { call_->waiting_ = nullptr; }
   bool await_ready() const noexcept { return false; }
   template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
-    return begin(handle.promise());
+  void await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    begin(handle.promise());
   }
   void await_resume() {
     if (call_->failure) std::rethrow_exception(call_->failure);
   }
 
  private:
-  bool begin(PromiseBase& promise) noexcept;
+  void begin(PromiseBase& promise) noexcept;
   std::shared_ptr<OffloadCall> call_;
 };
 

@@ -75,7 +75,7 @@ struct BlockingCall : Work {
     auto* call = static_cast<BlockingCall*>(work);
     call->result = run_blocking(*call->operation);
     call->run = &BlockingCall::arrive;
-    call->shard.post(call, Group::system);
+    call->shard.post(call);
   }
   static void arrive(Work* work) noexcept {
     std::unique_ptr<BlockingCall> call(static_cast<BlockingCall*>(work));
