@@ -68,12 +68,19 @@ std::int64_t resolve(Operation& operation) {
   return static_cast<std::int64_t>(operation.addresses.size());
 }
 
+/// Works on a duplicate of the operation's descriptor, if it has one: whoever started it may be
+/// gone and have closed its own, whose number another file may have got meanwhile.
 struct BlockingCall : Work {
   BlockingCall(Operation* operation, Shard& shard, std::size_t& in_flight) noexcept
-      : Work(&BlockingCall::execute), operation(operation), shard(shard), in_flight(in_flight) {}
+      : Work(&BlockingCall::execute), operation(operation), shard(shard), in_flight(in_flight) {
+    if (operation->descriptor < 0) return;
+    operation->descriptor = ::fcntl(operation->descriptor, F_DUPFD_CLOEXEC, 0);
+    if (operation->descriptor < 0) result = -errno;
+  }
   static void execute(Work* work) noexcept {
     auto* call = static_cast<BlockingCall*>(work);
-    call->result = run_blocking(*call->operation);
+    if (call->result == 0) call->result = run_blocking(*call->operation);
+    if (call->operation->descriptor >= 0) ::close(call->operation->descriptor);
     call->run = &BlockingCall::arrive;
     call->shard.post(call);
   }

@@ -331,9 +331,10 @@ TEST_CASE("an answer needs no credit: it comes although the asker has sent all t
 }
 
 TEST_CASE("an ask waits until there is room for its answer") {
-  Node server, client;
+  // Before the nodes, whose threads use them to the end.
   std::vector<net::Envelope> asks;
   std::atomic<int> replies{0};
+  Node server, client;
   server.handler.react = [&](net::Session&, Lane, Message message) {
     asks.push_back(message.envelope);
   };
