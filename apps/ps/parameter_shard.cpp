@@ -26,7 +26,7 @@ Task<void> ParameterShard::started() {
   context_->counts.recovery_ms = std::chrono::duration<double, std::milli>(took).count();
   start(context_->log->run());
   co_await adopt_view(view);
-  start(follow_view());
+  start(follow_view(view->version));
   if (options_.snapshot_interval > Duration::zero()) start(write_snapshots());
 }
 
@@ -35,11 +35,11 @@ Task<void> ParameterShard::stopping() {
   if (context_ && context_->log) co_await context_->log->finish();
 }
 
-Task<void> ParameterShard::follow_view() {
-  auto view = feed_->current();
+Task<void> ParameterShard::follow_view(std::uint64_t adopted) {
   while (true) {
-    view = co_await feed_->newer_than(view->version);
+    const auto view = co_await feed_->newer_than(adopted);
     co_await adopt_view(view);
+    adopted = view->version;
   }
 }
 

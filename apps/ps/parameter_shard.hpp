@@ -28,7 +28,8 @@ class ParameterShard final : public protocol::ParameterShard::Actor {
   Task<void> status(protocol::Nothing request, Reply<protocol::ShardStatus> reply) override;
 
   Task<void> recover();
-  Task<void> follow_view();
+  /// Adopts each view that is newer than `adopted`.
+  Task<void> follow_view(std::uint64_t adopted);
   Task<void> adopt_view(std::shared_ptr<const ClusterView> view);
   Task<void> write_snapshots();
   Task<void> write_snapshot();
