@@ -191,6 +191,7 @@ auto PsClient::State::retry(std::string what, Attempt attempt, Judge judge, bool
       failed = error;
     }
     if (!judge(*failed)) throw *failed;
+    co_await yield();  // throws if it is this chain that was cancelled
     note_failure(wait, *failed);
     co_await pause(backoff.next());
   }
@@ -198,7 +199,9 @@ auto PsClient::State::retry(std::string what, Attempt attempt, Judge judge, bool
 
 void PsClient::State::note_failure(Wait& wait, const Error& error) {
   wait.cause = error.found().empty() ? error.what() : error.found();
-  if (log_due.due()) log::warning(fmt::format("{}: {}; trying again", wait.what, error.what()));
+  const bool lasting = Clock::now() - wait.since >= waiting_after;
+  if (lasting && log_due.due())
+    log::warning(fmt::format("{}: {}; trying again", wait.what, error.what()));
 }
 
 /// Ends early when the view changes: what is asked for may have come back elsewhere.
@@ -208,8 +211,7 @@ Task<void> PsClient::State::pause(Duration span) {
   } catch (const Error& error) {
     if (!error.is(Errc::deadline_exceeded)) throw;
   }
-  // The deadline may have been the caller's own.
-  co_await yield();
+  co_await yield();  // the deadline may have been the caller's own
 }
 
 void PsClient::State::fail(const Error& error) {

@@ -62,4 +62,8 @@ std::uint64_t JobDefinition::samples_before(std::uint64_t number,
   return epoch * samples + std::min(samples, in_epoch * batch_size);
 }
 
+std::string feature_table_name(std::string_view job_name, std::uint32_t job) {
+  return fmt::format("{}@{}/features", job_name, job);
+}
+
 }  // namespace hyperframes::ps

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace hyperframes::ps {
 
@@ -52,5 +53,9 @@ struct JobDefinition {
   /// Samples of all units before `number`, and of the first `batches` of unit `number`.
   std::uint64_t samples_before(std::uint64_t number, std::uint64_t batches = 0) const noexcept;
 };
+
+/// The table of a run's features. A job that is begun anew has another number, and so a table of
+/// its own: the push keys of the old run are not in its way.
+std::string feature_table_name(std::string_view job_name, std::uint32_t job);
 
 }  // namespace hyperframes::ps

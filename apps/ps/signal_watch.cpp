@@ -10,17 +10,24 @@ SignalWatch::SignalWatch() {
   ::pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
 }
 
-SignalWatch::~SignalWatch() {
+void SignalWatch::end() noexcept {
   ending_ = true;
   if (thread_.joinable()) thread_.join();
+}
+
+SignalWatch::~SignalWatch() {
+  end();
   ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
 }
 
 void SignalWatch::start(std::function<void()> arrived) {
   thread_ = std::thread([this, arrived = std::move(arrived)] {
     const timespec pause{0, 200'000'000};
-    while (!ending_)
-      if (::sigtimedwait(&signals_, nullptr, &pause) > 0) return arrived();
+    while (!ending_ && received_ == 0) {
+      const int signal = ::sigtimedwait(&signals_, nullptr, &pause);
+      if (signal > 0) received_ = signal;
+    }
+    if (received_ != 0) arrived();
   });
 }
 

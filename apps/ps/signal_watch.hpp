@@ -1,8 +1,8 @@
 // SIGINT and SIGTERM as a call, for the programs' main functions.
 //
-//   hf::ps::SignalWatch signals;                 // before any thread is made: they inherit the
-//   mask hf::Runtime runtime; signals.start([&] { ask_to_stop(runtime); });    // once, on a thread
-//   of its own
+//   hf::ps::SignalWatch signals;        // before any thread is made: they inherit the mask
+//   hf::Runtime runtime;
+//   signals.start([&] { ask_to_stop(runtime); });   // called once, on a thread of its own
 #pragma once
 
 #include <signal.h>
@@ -20,10 +20,15 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
   void start(std::function<void()> arrived);
+  /// After it, `arrived` is not called. To be called before what that refers to goes away.
+  void end() noexcept;
+  /// The signal that came; 0 before.
+  int received() const noexcept { return received_; }
 
  private:
   sigset_t signals_, previous_;
   std::atomic<bool> ending_{false};
+  std::atomic<int> received_{0};
   std::thread thread_;
 };
 

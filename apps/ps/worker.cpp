@@ -1,12 +1,13 @@
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <hyperframes/actors/node.hpp>
-#include <hyperframes/apps/dataset/metrics.hpp>
 #include <hyperframes/apps/ps/batch_source.hpp>
 #include <hyperframes/apps/ps/client.hpp>
 #include <hyperframes/apps/ps/dedup.hpp>
+#include <hyperframes/apps/ps/evaluation.hpp>
+#include <hyperframes/apps/ps/job.hpp>
 #include <hyperframes/apps/ps/ledger.hpp>
 #include <hyperframes/apps/ps/running_score.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
@@ -23,9 +24,10 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr Duration report_interval = 500ms;
+constexpr Duration log_interval = 5s;
 constexpr Duration wait_pause = 200ms;
+constexpr Duration leave_grace = 3s;  // for the push in flight, then again for the good-bye
 constexpr std::size_t score_window = 16'384;
-constexpr std::uint64_t evaluation_batch = 8192;
 
 using LeaseState = protocol::LeaseState;
 
@@ -35,9 +37,10 @@ std::string default_name() {
   return fmt::format("{}-{}", host, ::getpid());
 }
 
-TableSpec table_for(const WorkerOptions& options, const ModelConfig& model) {
+TableSpec table_for(const std::string& name, const WorkerOptions& options,
+                    const ModelConfig& model) {
   TableSpec spec;
-  spec.name = options.job + "/features";
+  spec.name = name;
   spec.width = static_cast<std::uint32_t>(model.width());
   spec.optimizer = model.optimizer == ModelConfig::Optimizer::adagrad ? OptimizerKind::adagrad
                                                                       : OptimizerKind::sgd;
@@ -57,21 +60,32 @@ net::Network::Options network_options(const WorkerOptions& options) {
   return network;
 }
 
+/// Joins a scope whose tasks were cancelled on purpose.
+Task<void> join_cancelled(Scope& scope) {
+  scope.cancel();
+  try {
+    co_await scope.join();
+  } catch (const Error& error) {
+    if (!error.is(Errc::cancelled)) throw;
+  }
+}
+
 class Worker {
  public:
   Worker(WorkerOptions options, ModelConfig model, Node& node)
       : options_(std::move(options)),
-        model_(std::move(model)),
+        model_(std::make_shared<const Model>(std::move(model))),
         node_(node),
         client_(node_, {.coordinator = net::Endpoint::parse("tcp://" + options_.coordinator_addr)}),
-        score_(score_window) {
-    if (options_.epochs == 0) options_.epochs = model_.config().epochs;
+        score_(score_window),
+        terminal_(::isatty(STDERR_FILENO) == 1) {
+    if (options_.epochs == 0) options_.epochs = model_->config().epochs;
   }
 
-  Task<int> run() {
+  /// True if it was asked to stop before all was done.
+  Task<bool> run() {
     Scope scope;
-    int status = 1;
-    scope.spawn(work(scope, status));
+    scope.spawn(work(scope));
     scope.spawn(wait_for_stop(scope));
     std::exception_ptr failure;
     try {
@@ -80,32 +94,33 @@ class Worker {
       failure = std::current_exception();
     }
     co_await shielded(close());
-    if (failure && !finished_ && !stop_.is_set()) std::rethrow_exception(failure);
-    co_return status;
+    if (failure && !ended_ && !stop_.is_set()) std::rethrow_exception(failure);
+    co_return stop_.is_set() && !done_;
   }
 
   void request_stop() noexcept { stop_.set(); }
 
  private:
+  // An orderly end: no new batch is begun, and the push in flight may still be acknowledged.
   Task<void> wait_for_stop(Scope& scope) {
     co_await stop_.wait();
-    log::info("leaving the job: what is acknowledged stays, the rest of the unit is leased again");
+    end_line();
+    log::info("leaving: what is acknowledged stays, the rest of the unit is leased again");
+    co_await sleep_for(leave_grace);
     scope.cancel(Errc::shutting_down);
   }
 
-  Task<void> work(Scope& scope, int& status) {
-    co_await client_.start();
+  Task<void> work(Scope& scope) {
+    // What may be wrong with the caller's files is said before anything is waited for.
     source_ = co_await offload([this] { return open_source(); });
-    co_await client_.create_tables({table_for(options_, model_.config())});
-    table_ = co_await client_.table(options_.job + "/features");
+    if (!options_.ledger.empty()) ledger_ = co_await Ledger::open(options_.ledger);
+    co_await client_.start();
     if (options_.evaluate) {
-      co_await evaluate();
+      co_await score();
     } else {
-      if (!options_.ledger.empty()) ledger_ = co_await Ledger::open(options_.ledger);
       co_await train();
     }
-    status = 0;
-    finished_ = true;
+    ended_ = true;
     scope.cancel();
   }
 
@@ -114,17 +129,17 @@ class Worker {
     source.batch_size = options_.batch_size;
     source.unit_batches = options_.unit_batches;
     source.seed = options_.seed;
-    return std::make_shared<const BatchSource>(options_.data_dir, model_.config(), source);
+    return std::make_shared<const BatchSource>(options_.data_dir, model_->config(), source);
   }
 
   Task<void> close() {
+    end_line();
     if (terms_) {
-      // Best effort: a worker that can't say good-bye is evicted after a while.
-      const auto terms = *terms_;
       try {
-        co_await with_deadline(client_.leave_job({.job = terms.job(), .worker = terms.worker()}),
-                               after(1s));
-      } catch (const Error&) {
+        co_await with_deadline(say_good_bye(), after(leave_grace));
+      } catch (const Error& error) {
+        log::warning(fmt::format("could not leave job '{}' ({}); the coordinator will notice",
+                                 options_.job, error.what()));
       }
     }
     if (ledger_) co_await ledger_->close();
@@ -132,7 +147,12 @@ class Worker {
     co_await node_.close(2s);
   }
 
-  // ---- Training --------------------------------------------------------------------------------
+  Task<void> say_good_bye() {
+    co_await client_.progress(progress());
+    co_await client_.leave_job({.job = terms_->job(), .worker = terms_->worker()});
+  }
+
+  // ---- Taking part -----------------------------------------------------------------------------
 
   Task<void> join_job() {
     protocol::OpenJob::Fields job;
@@ -148,7 +168,11 @@ class Worker {
     job.incarnation = node_.network().incarnation();
     terms_ = co_await client_.open_job(job);
     clock_ = terms_->first_clock();
+    evicted_ = false;
     announce_clock();
+    const auto name = feature_table_name(options_.job, terms_->job());
+    co_await client_.create_tables({table_for(name, options_, model_->config())});
+    table_ = co_await client_.table(name);
   }
 
   void announce_clock() {
@@ -160,26 +184,20 @@ class Worker {
     Scope reporting;
     reporting.spawn(report());
     auto lease = co_await lease_unit();
-    while (lease.state() != LeaseState::done) {
-      if (lease.state() == LeaseState::granted && co_await train_unit(lease)) {
-        lease = co_await finish_unit(lease);
-      } else if (lease.state() == LeaseState::wait) {
+    while (lease.state() != LeaseState::done && !stop_.is_set()) {
+      if (lease.state() == LeaseState::wait) {
         co_await sleep_for(wait_pause);
         lease = co_await lease_unit();
-      } else {
+      } else if (lease.state() == LeaseState::granted && co_await train_unit(lease)) {
+        lease = co_await finish_unit(lease);
+      } else if (!stop_.is_set()) {
         log::warning("the coordinator gave this worker up; it joins anew");
-        evicted_ = false;
         co_await join_job();
         lease = co_await lease_unit();
       }
     }
-    reporting.cancel();
-    try {
-      co_await reporting.join();
-    } catch (const Error& error) {
-      if (!error.is(Errc::cancelled)) throw;
-    }
-    co_await client_.progress(progress());
+    done_ = lease.state() == LeaseState::done;
+    co_await join_cancelled(reporting);
   }
 
   Task<protocol::UnitLease> lease_unit() {
@@ -203,23 +221,35 @@ class Worker {
     announce_clock();
   }
 
-  // False if the coordinator gave us up meanwhile. One push is in flight while the next batch is
-  // pulled and computed, unless the staleness bound forbids it: then the pull waits for the push.
+  // ---- Learning --------------------------------------------------------------------------------
+
+  // True once all its batches are acknowledged; false if the worker was given up or is to stop. One
+  // push is in flight while the next batch is pulled and computed and the one after it is read,
+  // unless the staleness bound forbids it: then the pull waits for the push.
   Task<bool> train_unit(protocol::UnitLease lease) {
     epoch_ = lease.epoch();
     unit_ = lease.unit();
     batch_ = lease.first_batch();
     const auto batches = static_cast<std::uint32_t>(source_->sampler().batches(unit_));
-    Scope pushing;
+    const std::uint64_t forget = forget_before(lease);
+    std::shared_ptr<const Batch> ahead;
+    Scope reading, pushing;
     std::uint64_t step = clock_;
-    for (std::uint32_t number = batch_; number < batches && !evicted_; ++number, ++step) {
-      auto push = co_await learn(number, step);
+    if (batch_ < batches) reading.spawn(read(batch_, ahead));
+    for (std::uint32_t number = batch_; number < batches && going_on(); ++number, ++step) {
+      co_await reading.join();
+      const auto batch = std::move(ahead);
+      if (number + 1 < batches) reading.spawn(read(number + 1, ahead));
+      auto push = co_await learn(batch, number, step);
       co_await pushing.join();
-      pushing.spawn(deliver(std::move(push), step, forget_before(lease)));
+      if (going_on()) pushing.spawn(deliver(std::move(push), step, forget));
     }
     co_await pushing.join();
-    co_return !evicted_;
+    co_await reading.join();
+    co_return batch_ == batches && !evicted_;
   }
+
+  bool going_on() const noexcept { return !evicted_ && !stop_.is_set(); }
 
   std::uint64_t forget_before(const protocol::UnitLease& lease) const {
     const std::uint64_t units = source_->sampler().units();
@@ -228,17 +258,36 @@ class Worker {
                       static_cast<std::uint32_t>(number % units));
   }
 
-  Task<PreparedPush> learn(std::uint32_t number, std::uint64_t step) {
+  Task<void> read(std::uint32_t number, std::shared_ptr<const Batch>& into) {
     const auto source = source_;
     const std::uint32_t epoch = epoch_, unit = unit_;
-    const Batch batch = co_await offload([=] { return source->batch(epoch, unit, number); });
-    const std::vector<float> rows = co_await client_.pull(table_, batch.ids, step);
-    std::vector<float> gradients(rows.size()), predictions(batch.samples());
-    const double loss = model_.gradients(batch, rows, gradients, predictions);
-    score_.add(predictions, batch.labels, loss);
-    samples_ += batch.samples();
-    co_return co_await client_.prepare_push(table_, PushKey::leased(epoch, unit, number), batch.ids,
-                                            std::move(gradients));
+    into = co_await offload([source, epoch, unit, number] {
+      return std::make_shared<const Batch>(source->batch(epoch, unit, number));
+    });
+  }
+
+  struct Learnt {
+    std::vector<float> gradients, predictions;
+    double loss = 0;
+  };
+
+  Task<PreparedPush> learn(std::shared_ptr<const Batch> batch, std::uint32_t number,
+                           std::uint64_t step) {
+    const auto model = model_;
+    auto ids = batch->ids;
+    const auto rows =
+        std::make_shared<const std::vector<float>>(co_await client_.pull(table_, ids, step));
+    Learnt learnt = co_await offload([model, batch, rows] {
+      Learnt result;
+      result.gradients.resize(rows->size());
+      result.predictions.resize(batch->samples());
+      result.loss = model->gradients(*batch, *rows, result.gradients, result.predictions);
+      return result;
+    });
+    score_.add(learnt.predictions, batch->labels, learnt.loss);
+    samples_ += batch->samples();
+    co_return co_await client_.prepare_push(table_, PushKey::leased(epoch_, unit_, number),
+                                            std::move(ids), std::move(learnt.gradients));
   }
 
   Task<void> deliver(PreparedPush push, std::uint64_t step, std::uint64_t forget) {
@@ -278,55 +327,60 @@ class Worker {
   }
 
   Task<void> report() {
-    const bool terminal = ::isatty(STDERR_FILENO);
-    Time next_word = after(5s);
+    Time said = Clock::now();
+    std::uint64_t samples_then = samples_;
     while (true) {
       co_await sleep_for(report_interval);
       const auto fields = progress();
-      const auto orders = co_await client_.progress(fields);
-      if (orders.evicted()) evicted_ = true;
-      const bool due = terminal || Clock::now() >= next_word;
-      if (!due) continue;
-      next_word = after(5s);
-      const std::string line = fmt::format(
-          "epoch {} of {}  unit {}  samples {}  loss {:.4f}  auc {:.4f}  {}", epoch_ + 1,
-          options_.epochs, unit_, samples_, fields.loss, fields.auc, fields.waiting);
-      if (terminal) {
-        fmt::print(stderr, "\r\033[K{}", line);
-      } else {
-        log::info(line);
+      if (const Duration span = Clock::now() - said; terminal_ || span >= log_interval) {
+        say(fields, static_cast<double>(samples_ - samples_then) /
+                        std::chrono::duration<double>(span).count());
+        said = Clock::now();
+        samples_then = samples_;
       }
+      const auto orders = co_await client_.progress(fields);
+      if (orders.evicted() && fields.worker == terms_->worker()) evicted_ = true;
     }
   }
 
-  // ---- Evaluation ------------------------------------------------------------------------------
+  void say(const protocol::WorkerProgress::Fields& fields, double samples_per_s) {
+    const auto line =
+        fmt::format("{}  epoch {} of {}  {:.0f} samples/s  loss {:.4f}  auc {:.4f}{}{}",
+                    options_.job, epoch_ + 1, options_.epochs, samples_per_s, fields.loss,
+                    fields.auc, fields.waiting.empty() ? "" : "  waits: ", fields.waiting);
+    if (!terminal_) return log::info(line);
+    fmt::print(stderr, "\r\033[K{}", line);
+    line_open_ = true;
+  }
 
-  Task<void> evaluate() {
-    std::vector<float> predictions;
-    std::vector<std::uint8_t> labels;
-    const auto source = source_;
-    for (std::uint64_t first = 0; first < source->samples(); first += evaluation_batch) {
-      const std::uint64_t count = std::min(evaluation_batch, source->samples() - first);
-      const Batch batch = co_await offload([=] { return source->in_order(first, count); });
-      const std::vector<float> rows = co_await client_.pull(table_, batch.ids);
-      std::vector<float> part(batch.samples());
-      model_.predict(batch, rows, part);
-      predictions.insert(predictions.end(), part.begin(), part.end());
-      for (const float label : batch.labels) labels.push_back(label > 0.5f);
+  void end_line() {
+    if (std::exchange(line_open_, false)) fmt::print(stderr, "\n");
+  }
+
+  // ---- Scoring ---------------------------------------------------------------------------------
+
+  Task<void> score() {
+    auto table = co_await find_feature_table(client_, options_.job);
+    auto result = std::make_shared<const Evaluation>(
+        co_await evaluate(client_, std::move(table), model_, source_));
+    if (!options_.predictions.empty()) {
+      const auto path = options_.predictions;
+      co_await offload([result, path] { write_predictions(*result, path); });
     }
-    const double auc = dataset::auc(predictions, labels);
-    const double loss = dataset::logloss(predictions, labels);
     if (options_.json) {
-      const nlohmann::json result{{"auc", auc}, {"logloss", loss}, {"samples", labels.size()}};
-      fmt::print("{}\n", result.dump());
+      const nlohmann::json object{
+          {"auc", result->auc}, {"logloss", result->logloss}, {"samples", result->labels.size()}};
+      fmt::print("{}\n", object.dump());
     } else {
-      fmt::print("samples {}\nauc     {:.4f}\nlogloss {:.4f}\n", labels.size(), auc, loss);
+      fmt::print("samples {}\nauc     {:.4f}\nlogloss {:.4f}\n", result->labels.size(), result->auc,
+                 result->logloss);
     }
     std::fflush(stdout);
+    done_ = true;
   }
 
   WorkerOptions options_;
-  Model model_;
+  std::shared_ptr<const Model> model_;
   Node& node_;
   PsClient client_;
   std::shared_ptr<const BatchSource> source_;
@@ -335,10 +389,19 @@ class Worker {
   std::optional<protocol::JobTerms> terms_;
   RunningScore score_;
   std::uint64_t clock_ = 0, samples_ = 0;
-  std::uint32_t epoch_ = 0, unit_ = 0, batch_ = 0;
-  bool evicted_ = false, finished_ = false;
+  std::uint32_t epoch_ = 0, unit_ = 0, batch_ = 0;  // batches of the unit below batch_ are done
+  bool evicted_ = false, ended_ = false, done_ = false;
+  bool terminal_, line_open_ = false;
   Event stop_;
 };
+
+/// Ends the watch when a scope is left, whichever way.
+struct EndWatch {
+  ~EndWatch() { signals.end(); }
+  SignalWatch& signals;
+};
+
+int exit_status(bool stopped, int signal) { return stopped && signal == SIGINT ? 128 + SIGINT : 0; }
 
 }  // namespace
 
@@ -352,25 +415,27 @@ int run_worker(WorkerOptions options) try {
   Node node(runtime, {.name = options.name, .network = network_options(options)});
   // A worker belongs to its shard: made, used, asked to stop and destroyed there.
   std::unique_ptr<Worker> worker;
+  const EndWatch end_watch{signals};
   signals.start([&] {
     runtime.run([&](Runtime&) -> Task<void> {
       if (worker) worker->request_stop();
       co_return;
     });
   });
-  return runtime.run([&](Runtime&) -> Task<int> {
+  const bool stopped = runtime.run([&](Runtime&) -> Task<bool> {
     worker = std::make_unique<Worker>(std::move(options), std::move(model), node);
     std::exception_ptr failure;
-    int status = 1;
+    bool result = false;
     try {
-      status = co_await worker->run();
+      result = co_await worker->run();
     } catch (...) {
       failure = std::current_exception();
     }
     worker.reset();
     if (failure) std::rethrow_exception(failure);
-    co_return status;
+    co_return result;
   });
+  return exit_status(stopped, signals.received());
 } catch (const std::exception& error) {
   log::error(error.what());
   return 1;

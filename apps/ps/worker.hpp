@@ -6,8 +6,8 @@
 //
 // Workers of one job lease units of its data from the coordinator until all epochs are done. For
 // each batch a worker pulls rows, computes gradients, pushes them under the batch's key, and counts
-// its clock up once the push is acknowledged everywhere. Whatever happens to the servers, it goes
-// on.
+// its clock up once the push is acknowledged everywhere. Whatever happens to servers and
+// coordinator, it goes on; given up by the coordinator, it joins anew.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,15 @@ struct WorkerOptions {
   std::uint64_t unit_batches = 8;
   std::uint32_t epochs = 0;  ///< 0: the model's.
   std::uint64_t seed = 1;
-  bool evaluate = false;  ///< Score the data with the job's model, and train nothing.
+  bool evaluate = false;      ///< Score the data with the job's model, and train nothing.
+  std::string predictions{};  ///< With `evaluate`: a file for each sample's prediction.
   bool json = false;
   std::string key_file{};
   bool insecure = false;
 };
 
-/// Returns the process's exit status; errors go to the log with what to do.
+/// Returns the process's exit status: 0 when the job is done, the data scored, or after SIGTERM;
+/// 130 after SIGINT; 1 for an error, which goes to the log with what to do.
 int run_worker(WorkerOptions options);
 
 }  // namespace hyperframes::ps

@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
       "Score:\n"
       "  hyperframes_worker --evaluate --coordinator_addr 127.0.0.1:6000 --data_dir data/test \\\n"
       "                     --model_config model.yaml\n"
-      "A worker that is killed loses nothing: its unit is leased to another, or to itself again."};
+      "A worker that is killed loses nothing: its unit is leased to another, or to itself again.\n"
+      "SIGTERM lets it leave in order. Exit status: 0 done or left, 1 error, 130 interrupted."};
   app.get_formatter()->column_width(34);
   app.add_option("--coordinator_addr", options.coordinator_addr, "HOST:PORT of the coordinator")
       ->required();
@@ -41,6 +42,8 @@ int main(int argc, char** argv) {
   app.add_option("--ledger", options.ledger,
                  "File that notes each acknowledged push, for 'hyperframes audit'");
   app.add_flag("--evaluate", options.evaluate, "Print AUC and logloss on the data; train nothing");
+  app.add_option("--predictions", options.predictions,
+                 "With --evaluate: file for a line 'sample,label,prediction' a sample");
   app.add_flag("--json", options.json, "With --evaluate: print them as JSON");
   app.add_option("--key_file", options.key_file, "Secret that all processes share");
   app.add_flag("--insecure", options.insecure, "Connect beyond loopback without a key");

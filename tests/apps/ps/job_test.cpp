@@ -73,3 +73,8 @@ TEST_CASE("a job that can't be cut says which value to change") {
   job.samples = std::uint64_t{1} << 40;
   CHECK(refused(job));  // too many units
 }
+
+TEST_CASE("a job that is begun anew has a table of its own") {
+  CHECK(feature_table_name("movies", 1) != feature_table_name("movies", 2));
+  CHECK(feature_table_name("movies", 1) != feature_table_name("songs", 1));
+}
