@@ -142,17 +142,20 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
 
 void TablePart::answer_when_durable(std::uint64_t lsn, bool duplicate,
                                     Reply<protocol::PushReply> reply) {
+  // The log belongs to the context, so what waits in it may point there, and must not keep it
+  // alive.
   auto kept = std::make_shared<Reply<protocol::PushReply>>(std::move(reply));
-  context_->log->when_durable(lsn, [context = context_, kept, duplicate](const Error* failure) {
-    if (failure) return kept->fail(*failure);
-    if (!context->lease->valid())
-      return kept->fail(Error(Errc::fenced, "acknowledge a push",
-                              "this server's lease ran out before the push was durable",
-                              "find out who owns the shard, and send it there again"));
-    hyperframes::detail::pass_failpoint_now("push-before-answer");
-    ++context->counts.acknowledged;
-    kept->send({.duplicate = duplicate});
-  });
+  context_->log->when_durable(
+      lsn, [context = context_.get(), kept, duplicate](const Error* failure) {
+        if (failure) return kept->fail(*failure);
+        if (!context->lease->valid())
+          return kept->fail(Error(Errc::fenced, "acknowledge a push",
+                                  "this server's lease ran out before the push was durable",
+                                  "find out who owns the shard, and send it there again"));
+        hyperframes::detail::pass_failpoint_now("push-before-answer");
+        ++context->counts.acknowledged;
+        kept->send({.duplicate = duplicate});
+      });
 }
 
 }  // namespace hyperframes::ps
