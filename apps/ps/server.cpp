@@ -263,6 +263,7 @@ int run_server(ServerOptions options) try {
   Runtime runtime(runtime_options);
   Server server(std::move(options), runtime, folder);
   Server* const target = &server;
+  const SignalWatch::Ending ending(signals);
   signals.start([&runtime, target] {
     runtime.run([target](Runtime&) -> Task<void> {
       target->request_stop();

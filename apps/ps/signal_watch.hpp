@@ -25,6 +25,18 @@ class SignalWatch {
   /// The signal that came; 0 before.
   int received() const noexcept { return received_; }
 
+  /// Calls `end` when it goes away: made after all that `arrived` refers to.
+  class Ending {
+   public:
+    explicit Ending(SignalWatch& watch) noexcept : watch_(watch) {}
+    ~Ending() { watch_.end(); }
+    Ending(const Ending&) = delete;
+    Ending& operator=(const Ending&) = delete;
+
+   private:
+    SignalWatch& watch_;
+  };
+
  private:
   sigset_t signals_, previous_;
   std::atomic<bool> ending_{false};

@@ -395,12 +395,6 @@ class Worker {
   Event stop_;
 };
 
-/// Ends the watch when a scope is left, whichever way.
-struct EndWatch {
-  ~EndWatch() { signals.end(); }
-  SignalWatch& signals;
-};
-
 int exit_status(bool stopped, int signal) { return stopped && signal == SIGINT ? 128 + SIGINT : 0; }
 
 }  // namespace
@@ -415,7 +409,7 @@ int run_worker(WorkerOptions options) try {
   Node node(runtime, {.name = options.name, .network = network_options(options)});
   // A worker belongs to its shard: made, used, asked to stop and destroyed there.
   std::unique_ptr<Worker> worker;
-  const EndWatch end_watch{signals};
+  const SignalWatch::Ending ending(signals);
   signals.start([&] {
     runtime.run([&](Runtime&) -> Task<void> {
       if (worker) worker->request_stop();
