@@ -6,6 +6,7 @@
 #include <fstream>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/scope.hpp>
 #include <memory>
 #include <vector>
 

@@ -31,8 +31,8 @@ struct Row {
   std::function<double()> subject;
   std::optional<Rival> peer = std::nullopt;
   std::optional<Rival> floor = std::nullopt;
-  int rounds = 0;    ///< 0: the runner's.
-  std::string note;  ///< What counts, working set, durability.
+  int rounds = 0;      ///< 0: the runner's.
+  std::string note{};  ///< What counts, working set, durability.
 };
 
 class Runner {
