@@ -2,9 +2,9 @@
 // cancellation.
 //
 //   auto both = co_await hf::when_all(load(a), load(b));               // std::tuple<A, B>
-//   auto first = co_await hf::when_any(primary(), backup());           // std::variant, others
-//   cancelled auto page = co_await hf::with_deadline(fetch(url), hf::after(2s)); //
-//   Errc::deadline_exceeded
+//   auto first = co_await hf::when_any(primary(), backup());    // std::variant; others are
+//   cancelled auto page = co_await hf::with_deadline(fetch(url), hf::after(2s));   // or
+//   deadline_exceeded
 //
 // Every task that was started has ended when the await ends: losers are cancelled, then joined.
 #pragma once
@@ -145,7 +145,11 @@ Task<T> with_deadline(Task<T> task, Time deadline) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
   CancelSource source(promise.cancel);
   detail::DeadlineTimer timer(source);
-  static_cast<Shard*>(promise.core)->start_timer(timer, deadline);
+  if (deadline <= Clock::now()) {
+    source.cancel(Errc::deadline_exceeded);
+  } else {
+    static_cast<Shard*>(promise.core)->start_timer(timer, deadline);
+  }
   co_return co_await detail::UnderCancel<T>(std::move(task), &source);
 }
 

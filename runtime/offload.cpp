@@ -11,16 +11,14 @@ namespace {
 class ThreadOffload final : public Offload {
  public:
   explicit ThreadOffload(unsigned threads) {
-    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
-  }
-  ~ThreadOffload() override {
-    {
-      std::scoped_lock lock(mutex_);
-      stopping_ = true;
+    try {
+      for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (...) {
+      end();
+      throw;
     }
-    ready_.notify_all();
-    for (auto& thread : threads_) thread.join();
   }
+  ~ThreadOffload() override { end(); }
   void execute(detail::Work* job) noexcept override {
     {
       std::scoped_lock lock(mutex_);
@@ -30,6 +28,14 @@ class ThreadOffload final : public Offload {
   }
 
  private:
+  void end() noexcept {
+    {
+      std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    ready_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
   void serve() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -57,12 +63,18 @@ std::unique_ptr<Offload> make_thread_offload(unsigned threads) {
 
 namespace detail {
 
-void OffloadAwaiter::begin(PromiseBase& promise) noexcept {
+bool OffloadAwaiter::begin(PromiseBase& promise) noexcept {
+  if (promise.cancel && promise.cancel->cancelled()) {
+    call_->failure =
+        std::make_exception_ptr(Error(promise.cancel->reason(), "offload a call", "cancelled"));
+    return false;
+  }
   auto& shard = static_cast<Shard&>(*promise.core);
   call_->waiting_ = &promise;
   call_->home_ = &shard;
   call_->self_ = call_;
   shard.offload().execute(call_.get());
+  return true;
 }
 
 void OffloadCall::execute(Work* self) noexcept {
@@ -73,7 +85,8 @@ void OffloadCall::execute(Work* self) noexcept {
     call->failure = std::current_exception();
   }
   call->run = &OffloadCall::arrive;
-  static_cast<Shard*>(call->home_)->post(call);
+  // It only queues the coroutine, in that one's own group.
+  static_cast<Shard*>(call->home_)->post(call, Group::system);
 }
 
 void OffloadCall::arrive(Work* self) noexcept {

@@ -4,7 +4,8 @@
 //
 // The function runs on another thread and must not touch the shard; its result, or its exception,
 // is brought back to the awaiting coroutine. A cancelled await still waits for the function: there
-// is no way to stop it, and its captures must outlive it.
+// is no way to stop it, and its captures must outlive it. One that is cancelled already calls
+// nothing.
 #pragma once
 
 #include <exception>
@@ -55,15 +56,15 @@ class OffloadAwaiter {
   ~OffloadAwaiter() { call_->waiting_ = nullptr; }
   bool await_ready() const noexcept { return false; }
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> handle) noexcept {
-    begin(handle.promise());
+  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    return begin(handle.promise());
   }
   void await_resume() {
     if (call_->failure) std::rethrow_exception(call_->failure);
   }
 
  private:
-  void begin(PromiseBase& promise) noexcept;
+  bool begin(PromiseBase& promise) noexcept;
   std::shared_ptr<OffloadCall> call_;
 };
 

@@ -82,7 +82,7 @@ struct BlockingCall : Work {
     if (call->result == 0) call->result = run_blocking(*call->operation);
     if (call->operation->descriptor >= 0) ::close(call->operation->descriptor);
     call->run = &BlockingCall::arrive;
-    call->shard.post(call);
+    call->shard.post(call, Group::system);
   }
   static void arrive(Work* work) noexcept {
     std::unique_ptr<BlockingCall> call(static_cast<BlockingCall*>(work));
