@@ -127,6 +127,7 @@ void CrossCall::arrive_there(Work* work) noexcept {
   CrossCall& call = static_cast<Trip*>(work)->call;
   Return way_back(call);
   if (call.dropped()) return;
+  call.target_.running_at.store(call.from_, std::memory_order_relaxed);
   try {
     Task<void> task = call.execute();
     if (task)
@@ -150,7 +151,8 @@ void CrossCall::cancel_there(Work* work) noexcept {
 // It looks again after a while instead of being told: a full ring means that the other shard is
 // behind by a thousand items, so that microseconds do not matter.
 Task<void> ring_room(Shard& target, Time deadline) {
-  for (int round = 0; !target.has_ring_room(); ++round) {
+  const auto group = static_cast<Group>((co_await CurrentPromise{}).group);
+  for (int round = 0; !target.has_ring_room(group); ++round) {
     if (deadline <= Clock::now())
       throw Error(Errc::deadline_exceeded, "call shard " + std::to_string(target.index()),
                   "its ring stayed full until the deadline",

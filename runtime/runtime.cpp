@@ -68,10 +68,9 @@ class Runtime::StallWatch {
         const auto span = now.time_since_epoch().count() - started;
         if (!started || span < threshold_.count() || reported[i] == started) continue;
         reported[i] = started;
-        log::warning("shard " + std::to_string(i) + " has been in one turn for " +
-                     std::to_string(span / 1'000'000) +
-                     " ms: a task blocks or computes without a co_await; move it to hf::offload "
-                     "or add co_await hf::yield()");
+        log::warning(runtime_.stuck_at(runtime_.shard(i)) +
+                     ": a task blocks or computes without a co_await; move it to hf::offload or "
+                     "add co_await hf::yield()");
         runtime_.stalls_.fetch_add(1, std::memory_order_relaxed);
       }
     }
@@ -85,30 +84,60 @@ class Runtime::StallWatch {
   std::thread thread_;
 };
 
-Runtime::Runtime(Options options) : options_(options) {
-  const auto cores = usable_cores();
-  if (options_.shards == 0) options_.shards = static_cast<unsigned>(cores.size());
+std::string Runtime::stuck_at(const Shard& shard) const {
+  const auto started = shard.turn_started_.load(std::memory_order_relaxed);
+  const auto span = Clock::read_system().time_since_epoch().count() - started;
+  const std::source_location at = shard.running_at.load(std::memory_order_relaxed);
+  return "shard " + std::to_string(shard.index()) + " has been in one turn for " +
+         std::to_string(started ? span / 1'000'000 : 0) + " ms, " +
+         (at.line() ? "last seen at " + detail::describe(at) : "in work that is no coroutine");
+}
+
+Runtime::Runtime(Options options) : options_(options), threaded_(true) {
+  if (options_.shards == 0) options_.shards = static_cast<unsigned>(usable_cores().size());
   offload_ = make_thread_offload(options_.offload_threads);
   shards_.resize(options_.shards);
+  ended_.resize(options_.shards);
+  start_threads();
+  if (options_.stall_threshold <= Duration::zero()) return;
+  try {
+    stall_watch_ = std::make_unique<StallWatch>(*this, options_.stall_threshold);
+  } catch (...) {
+    shut_down();
+    throw;
+  }
+}
+
+void Runtime::start_threads() {
+  const auto cores = usable_cores();
   std::latch ready(options_.shards), go(1);
   std::vector<std::exception_ptr> failures(options_.shards);
   // Each driver is made on the thread that will use it: io_uring binds a ring to its submitter.
+  auto body = [&](unsigned i) {
+    ::pthread_setname_np(::pthread_self(), ("hf-shard-" + std::to_string(i)).c_str());
+    if (options_.pin_threads) pin_this_thread(cores[i % cores.size()]);
+    try {
+      Shard::Options shard = options_.shard;
+      shard.index = i;
+      shards_[i] = std::make_unique<Shard>(*this, shard, make_uring_reactor());
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+    Shard* const shard = shards_[i].get();
+    ready.count_down();
+    go.wait();
+    if (shard && failed_to_start_) shard->drain();
+    if (shard && !failed_to_start_) run_shard(*shard);
+  };
   for (unsigned i = 0; i < options_.shards; ++i) {
-    threads_.emplace_back([&, i, core = cores[i % cores.size()]] {
-      ::pthread_setname_np(::pthread_self(), ("hf-shard-" + std::to_string(i)).c_str());
-      if (options_.pin_threads) pin_this_thread(core);
-      try {
-        Shard::Options shard = options_.shard;
-        shard.index = i;
-        shards_[i] = std::make_unique<Shard>(*this, shard, make_uring_reactor());
-      } catch (...) {
-        failures[i] = std::current_exception();
-      }
-      Shard* const shard = shards_[i].get();
+    try {
+      threads_.emplace_back(body, i);
+    } catch (const std::system_error& error) {
+      failures[i] = std::make_exception_ptr(
+          Error(error.code(), "start a thread for shard " + std::to_string(i), {},
+                "run fewer shards, or raise the limit of processes (ulimit -u)"));
       ready.count_down();
-      go.wait();
-      if (shard && !failed_to_start_) run_shard(*shard);
-    });
+    }
   }
   ready.wait();
   for (auto& failure : failures) failed_to_start_ |= failure != nullptr;
@@ -121,8 +150,6 @@ Runtime::Runtime(Options options) : options_(options) {
       if (failure) std::rethrow_exception(failure);
   }
   started_.wait(false);
-  if (options_.stall_threshold > Duration::zero())
-    stall_watch_ = std::make_unique<StallWatch>(*this, options_.stall_threshold);
 }
 
 Runtime::Runtime(Options options, std::vector<std::unique_ptr<Reactor>> reactors,
@@ -133,6 +160,7 @@ Runtime::Runtime(Options options, std::vector<std::unique_ptr<Reactor>> reactors
     shard.index = shard_count();
     shards_.push_back(std::make_unique<Shard>(*this, shard, std::move(reactor)));
   }
+  ended_.resize(shards_.size());
   connect_rings();
 }
 
@@ -141,10 +169,11 @@ void Runtime::connect_rings() {
   for (std::size_t to = 0; to < count; ++to) {
     shards_[to]->overflow_.resize(count);
     shards_[to]->incoming_.resize(count);
-    for (std::size_t from = 0; from < count; ++from)
-      if (from != to)
-        shards_[to]->incoming_[from] =
-            std::make_unique<detail::WorkRing>(options_.shard.ring_capacity);
+    for (std::size_t from = 0; from < count; ++from) {
+      if (from == to) continue;
+      for (auto& ring : shards_[to]->incoming_[from])
+        ring = std::make_unique<detail::WorkRing>(options_.shard.ring_capacity);
+    }
   }
 }
 
@@ -158,63 +187,171 @@ void Runtime::run_shard(Shard& shard) {
 
 Runtime::~Runtime() {
   stop(options_.stop_deadline);
-  // All loops have ended. Offloaded calls come back first, then the drivers let go of memory, then
-  // what one shard still holds of another's goes home.
+  shut_down();
+}
+
+void Runtime::shut_down() {
+  stop(Duration::zero());
+  for (std::size_t i = 0; i < threads_.size(); ++i) {
+    if (!threads_[i].joinable()) continue;
+    log::warning("the runtime's end waits for it: " + stuck_at(*shards_[i]));
+    threads_[i].join();
+  }
+  // All loops have ended. Tasks go first, then offloaded calls come back, then the drivers let go
+  // of memory, and what one shard still holds of another's goes home.
+  close_ended_shards();
   offload_.reset();
+  std::scoped_lock lock(left_over_mutex_);
   for (auto& shard : shards_) shard->drain();
-  for (auto& shard : shards_) shard->settle();
-  for (auto& shard : shards_) shard->settle();
+  run_all_left_over();
   shards_.clear();
 }
 
+/// Who of the shards has answered so far, and the lines of the last answer.
+struct Runtime::Survey {
+  explicit Survey(std::size_t shards) : stuck(shards) {}
+  std::vector<bool> stuck;  ///< Did not answer in time, and is not asked again.
+  std::vector<std::string> lines;
+};
+
+// What the shards write to lives on its own: one that is stuck may answer when nobody waits any
+// more.
+void Runtime::survey(Survey& survey, Time limit,
+                     std::function<std::vector<std::string>(Shard&)> ask) {
+  struct Answers {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<bool> missing;
+    std::size_t missing_count = 0;
+    std::vector<std::string> lines;
+  };
+  auto answers = std::make_shared<Answers>();
+  answers->missing.resize(shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    answers->missing[i] = !survey.stuck[i];
+    answers->missing_count += !survey.stuck[i];
+  }
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (survey.stuck[i]) continue;
+    auto answer = [answers, ask, i, &shard = *shards_[i]] {
+      auto lines = ask(shard);
+      std::scoped_lock lock(answers->mutex);
+      for (auto& line : lines) answers->lines.push_back(std::move(line));
+      answers->missing[i] = false;
+      --answers->missing_count;
+      answers->changed.notify_all();
+    };
+    shards_[i]->post(new Call(std::move(answer)), Group::system);
+  }
+  std::unique_lock lock(answers->mutex);
+  const auto complete = [&] { return answers->missing_count == 0; };
+  if (limit == no_deadline) {
+    answers->changed.wait(lock, complete);
+  } else {
+    answers->changed.wait_for(lock, limit - Clock::read_system(), complete);
+  }
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    if (answers->missing[i]) survey.stuck[i] = true;
+  survey.lines = std::move(answers->lines);
+}
+
 Runtime::StopReport Runtime::stop(Duration deadline) {
-  StopReport report;
-  if (std::exchange(stopped_, true)) return report;
+  Shard* const here = Shard::current();
+  if (threaded_ && here && &here->runtime() == this)
+    throw Error(Errc::invalid_argument, "stop a runtime", "called on one of its own shards",
+                "stop it from another thread");
+  std::scoped_lock lock(stop_mutex_);
+  if (std::exchange(stopped_, true) || !threaded_) return report_;
   stall_watch_.reset();
-  if (threads_.empty()) return report;
-  on_every_shard([](Shard& shard) { shard.cancel_roots(); });
-  const Time limit = Clock::read_system() + deadline;
+  const Time limit = after(deadline);
+  // A shard that only has to wait for a core gets a while to answer, whatever the deadline.
+  const auto patience = [limit] { return std::max(limit, after(timing().scaled(1s))); };
+  const std::vector<std::string> nothing;
+  Survey left(shards_.size());
+  survey(left, patience(), [nothing](Shard& shard) {
+    shard.cancel_roots();
+    return nothing;
+  });
   while (true) {
-    std::atomic<std::size_t> left{0};
-    on_every_shard([&](Shard& shard) { left += shard.roots_.size(); });
-    if (left == 0) break;
-    if (Clock::read_system() >= limit) {
-      report.clean = false;
-      std::mutex mutex;
-      on_every_shard([&](Shard& shard) {
-        std::scoped_lock lock(mutex);
-        for (auto& line : shard.describe_roots()) report.stragglers.push_back(std::move(line));
-      });
-      for (const auto& straggler : report.stragglers)
-        log::warning("had not ended by the stop deadline and was destroyed: " + straggler);
-      break;
-    }
+    survey(left, patience(), [nothing](Shard& shard) {
+      return shard.roots_.empty() ? nothing : std::vector<std::string>(1);
+    });
+    if (left.lines.empty() || Clock::read_system() >= limit) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  on_every_shard([](Shard& shard) { shard.destroy_roots(); });
+  if (!left.lines.empty())
+    survey(left, patience(), [](Shard& shard) { return shard.describe_roots(); });
+  for (const auto& line : left.lines)
+    log::warning("had not ended by the stop deadline and is destroyed: " + line);
+  report_.stragglers = std::move(left.lines);
+  survey(left, patience(), [nothing](Shard& shard) {
+    shard.closed_ = true;
+    shard.destroy_roots();
+    return nothing;
+  });
   for (auto& shard : shards_) shard->request_stop();
-  for (auto& thread : threads_) thread.join();
-  threads_.clear();
-  return report;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (left.stuck[i]) {
+      report_.stragglers.push_back(stuck_at(*shards_[i]));
+      log::warning("can't be stopped: " + report_.stragglers.back());
+    } else {
+      threads_[i].join();
+    }
+  }
+  report_.clean = report_.stragglers.empty();
+  close_ended_shards();
+  return report_;
+}
+
+// From here on what is posted to these shards runs on the thread that posts it.
+void Runtime::close_ended_shards() {
+  std::scoped_lock lock(left_over_mutex_);
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (ended_[i] || (threaded_ && threads_[i].joinable())) continue;
+    shards_[i]->close();
+    ended_[i] = true;
+  }
+  run_all_left_over();
+}
+
+void Runtime::run_all_left_over() noexcept {
+  constexpr int most_rounds = 10'000;  // against work that always makes more
+  bool more = true;
+  for (int round = 0; more && round < most_rounds; ++round) {
+    more = false;
+    for (std::size_t i = 0; i < shards_.size(); ++i)
+      if (ended_[i]) more |= shards_[i]->run_left_over();
+  }
+}
+
+void Runtime::run_late(Shard& shard, detail::Work* work, Group group) noexcept {
+  std::scoped_lock lock(left_over_mutex_);
+  {
+    CurrentShard here(shard);
+    shard.schedule(work, group);
+  }
+  run_all_left_over();
+}
+
+void Runtime::run_left_over() {
+  std::scoped_lock lock(left_over_mutex_);
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    if (ended_[i] || !threaded_) shards_[i]->run_left_over();
 }
 
 void Runtime::on_every_shard(std::function<void(Shard&)> function) {
-  if (threads_.empty()) {
+  if (!threaded_) {
     for (auto& shard : shards_) {
       CurrentShard here(*shard);
       function(*shard);
     }
     return;
   }
-  std::latch done(static_cast<std::ptrdiff_t>(shards_.size()));
-  for (auto& shard : shards_) {
-    shard->post(new Call([&, target = shard.get()] {
-                  function(*target);
-                  done.count_down();
-                }),
-                Group::system);
-  }
-  done.wait();
+  Survey all(shards_.size());
+  survey(all, no_deadline, [&function](Shard& shard) {
+    function(shard);
+    return std::vector<std::string>();
+  });
 }
 
 void Runtime::cancel_tasks() noexcept {
@@ -235,11 +372,6 @@ void Runtime::destroy_tasks() noexcept {
     CurrentShard here(**shard);
     (*shard)->destroy_roots();
   }
-}
-
-void Runtime::run_left_over() {
-  if (!threads_.empty()) return;
-  for (auto& shard : shards_) shard->run_left_over();
 }
 
 std::vector<MetricSample> Runtime::collect_metrics() {

@@ -14,8 +14,11 @@
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 namespace hyperframes {
@@ -56,17 +59,20 @@ class Runtime {
   Offload& offload() noexcept { return *offload_; }
 
   /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this (foreign) thread
-  /// until it ends. Returns its value or throws its exception. `function` stays alive throughout.
+  /// until its frames are gone. Returns its value or throws its exception; Errc::shutting_down if
+  /// the runtime has stopped, or stops before. `function` stays alive throughout.
   template <class Function>
   auto run(Function function, unsigned shard = 0);
 
-  /// Cancels all tasks, joins them until `deadline` has passed, then destroys what is left.
-  /// Idempotent. Not from a shard.
+  /// Cancels all tasks, joins them until `deadline` has passed, then destroys what is left. A shard
+  /// that is stuck in a turn can't be joined: it is named among the stragglers, resumes nothing
+  /// more, and the destructor waits for it. Later calls return the first one's report. Not from a
+  /// shard.
   StopReport stop(Duration deadline);
   /// Runs `function` on every shard, from a foreign thread, and waits.
   void on_every_shard(std::function<void(Shard&)> function);
-  /// Where no thread runs the shards (a stopped runtime, a driver that brings its own loop): runs what
-  /// is ready or has been posted, once, without the reactors. For whoever must wait for that.
+  /// Where no thread runs the shards (a stopped runtime, a driver that brings its own loop): runs
+  /// what is ready or has been posted, once, without the reactors. For whoever must wait for that.
   void run_left_over();
   /// Turns that outlasted the stall threshold so far.
   std::uint64_t stall_count() const noexcept { return stalls_.load(std::memory_order_relaxed); }
@@ -86,8 +92,17 @@ class Runtime {
  private:
   friend class Shard;
   class StallWatch;
+  struct Survey;
+  void start_threads();
   void connect_rings();
   void run_shard(Shard& shard);
+  std::string stuck_at(const Shard& shard) const;
+  void survey(Survey& survey, Time limit, std::function<std::vector<std::string>(Shard&)> ask);
+  void shut_down();
+  void close_ended_shards();
+  /// For posts to a shard that has stopped.
+  void run_late(Shard& shard, detail::Work* work, Group group) noexcept;
+  void run_all_left_over() noexcept;
 
   Options options_;
   std::unique_ptr<Offload> offload_;
@@ -97,28 +112,68 @@ class Runtime {
   std::atomic<unsigned> running_{0};
   std::atomic<bool> started_{false};
   std::atomic<std::uint64_t> stalls_{0};
+  bool threaded_ = false;
   bool failed_to_start_ = false;
+  std::mutex stop_mutex_;
   bool stopped_ = false;
+  StopReport report_;
+  /// Held by who runs what is left over, in place of the threads that have ended.
+  std::mutex left_over_mutex_;
+  std::vector<bool> ended_;  ///< Shards that no thread runs any more.
 };
+
+namespace detail {
+
+/// Brings the outcome of a task to the thread that waits for it, when the last of the task's frames
+/// has let go of it: then nothing of the task is left.
+template <class Value>
+class Outcome {
+ public:
+  std::future<Value> future() { return promise_.get_future(); }
+  ~Outcome() {
+    if (failure) {
+      promise_.set_exception(failure);
+    } else if (!value) {
+      promise_.set_exception(std::make_exception_ptr(Error(
+          Errc::shutting_down, "run a task", "the runtime stopped before the task had ended")));
+    } else if constexpr (std::is_void_v<Value>) {
+      promise_.set_value();
+    } else {
+      promise_.set_value(std::move(*value));
+    }
+  }
+
+  std::optional<std::conditional_t<std::is_void_v<Value>, std::monostate, Value>> value;
+  std::exception_ptr failure;
+
+ private:
+  std::promise<Value> promise_;
+};
+
+}  // namespace detail
 
 template <class Function>
 auto Runtime::run(Function function, unsigned shard) {
   using Value = typename std::invoke_result_t<Function&, Runtime&>::value_type;
-  std::promise<Value> promise;
-  auto future = promise.get_future();
-  auto body = [](Runtime& runtime, Function& function, std::promise<Value>& promise) -> Task<void> {
+  using Outcome = detail::Outcome<Value>;
+  auto body = [](Runtime& runtime, Function& function,
+                 std::shared_ptr<Outcome> outcome) -> Task<void> {
     try {
       if constexpr (std::is_void_v<Value>) {
         co_await function(runtime);
-        promise.set_value();
+        outcome->value.emplace();
       } else {
-        promise.set_value(co_await function(runtime));
+        outcome->value.emplace(co_await function(runtime));
       }
     } catch (...) {
-      promise.set_exception(std::current_exception());
+      outcome->failure = std::current_exception();
     }
   };
-  detail::start_on(*shards_[shard], [&] { return body(*this, function, promise); });
+  auto outcome = std::make_shared<Outcome>();
+  auto future = outcome->future();
+  detail::start_on(*shards_[shard], [this, &function, &body, outcome = std::move(outcome)] {
+    return body(*this, function, outcome);
+  });
   return future.get();
 }
 

@@ -39,9 +39,12 @@ void Scope::finished(detail::Launched& launched) noexcept {
 }
 
 /// Waits for the last child, whatever the awaiting chain's cancellation says: that was passed on.
-class Scope::Emptied : public detail::Waiter {
+class Scope::Emptied final : public detail::Waiter, public detail::Branches {
  public:
   explicit Emptied(Scope& scope) noexcept : scope_(scope) {}
+  ~Emptied() {
+    if (promise()) promise()->branches = nullptr;
+  }
   bool await_ready() const noexcept { return scope_.running_ == 0; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
@@ -49,14 +52,28 @@ class Scope::Emptied : public detail::Waiter {
     CancelSource* const inherited = std::exchange(promise.cancel, nullptr);
     begin(promise);
     promise.cancel = inherited;
+    promise.branches = this;
     scope_.joining_.push_back(*this);
     return true;
   }
   void await_resume() const noexcept {}
+  std::string describe() const override;
 
  private:
   Scope& scope_;
 };
+
+std::string Scope::Emptied::describe() const {
+  constexpr std::size_t shown = 8;
+  std::string text = std::to_string(scope_.running_) + " tasks: ";
+  std::size_t count = 0;
+  scope_.children_.for_each([&](Child& child) {
+    if (++count > shown) return;
+    if (count > 1) text += "; ";
+    text += child.launched.chain();
+  });
+  return "{" + text + (count > shown ? "; ...}" : "}");
+}
 
 namespace {
 struct PassOn : detail::CancelCallback {

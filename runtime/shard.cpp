@@ -4,6 +4,7 @@
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/shard.hpp>
+#include <map>
 #include <utility>
 
 namespace hyperframes {
@@ -11,11 +12,13 @@ namespace {
 // Only Shard::current() and CurrentShard touch it: nothing else may keep a reference to it.
 thread_local Shard* current_shard = nullptr;
 
-// A turn looks at the clock once in this many work items.
-constexpr std::uint32_t clock_stride = 32;
+// A turn looks at the clock after 1, 2, 4, ... work items, and at least once in this many.
+constexpr std::uint32_t longest_clock_stride = 32;
 // Symmetric transfers before a chain goes through the ready queue; bounds stack and starvation.
 constexpr std::uint32_t transfers_per_work = 256;
 constexpr std::size_t arrivals_per_turn = 1024;
+// Above this many ready items of a group, a turn takes in fewer from other shards than it has run.
+constexpr std::size_t comfortable_backlog = 1024;
 constexpr std::size_t timers_per_turn = 256;
 }  // namespace
 
@@ -68,6 +71,7 @@ Offload& Shard::offload() const noexcept { return runtime_.offload(); }
 
 void Shard::spawn(Task<void> task, Group group, std::source_location from) {
   assert(current() == this && "spawn on the shard itself; from elsewhere use call_on or post");
+  if (closed_) return;
   auto* root = new Root(*this, from);
   roots_.push_back(*root);
   root->launched.start(std::move(task), *this, static_cast<std::uint8_t>(group));
@@ -104,24 +108,26 @@ void Shard::post(detail::Work* work, Group group) noexcept {
   Shard* from = current();
   if (from == this) return schedule(work, group);
   if (!from || &from->runtime_ != &runtime_) {
-    foreign_[index].push(work);
-    if (sleeping_.load(std::memory_order_seq_cst)) reactor_->wake();
+    if (!foreign_[index].push(work)) return runtime_.run_late(*this, work, group);
+    // Pairs with the fence in `idle`: either we see it asleep, or it sees what we pushed.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (sleeping_.load(std::memory_order_relaxed)) reactor_->wake();
     return;
   }
   auto& waiting = from->overflow_[options_.index][index];
-  if (!waiting.empty() || !incoming_[from->options_.index]->push(work, index)) {
+  if (!waiting.empty() || !incoming_[from->options_.index][index]->push(work, index)) {
     waiting.push(work);
     ++from->overflow_count_;
   }
   from->ring_doorbell_of(*this);
 }
 
-bool Shard::has_ring_room() noexcept {
+bool Shard::has_ring_room(Group group) noexcept {
+  const auto index = static_cast<std::size_t>(group);
   Shard* from = current();
   if (from == this || !from || &from->runtime_ != &runtime_) return true;
-  for (const auto& waiting : from->overflow_[options_.index])
-    if (!waiting.empty()) return false;
-  return incoming_[from->options_.index]->has_room();
+  return from->overflow_[options_.index][index].empty() &&
+         incoming_[from->options_.index][index]->has_room();
 }
 
 // Rung at the end of the turn, once for all that was sent in it.
@@ -136,7 +142,7 @@ void Shard::flush_outgoing() noexcept {
         auto& waiting = overflow_[target][group];
         if (waiting.empty()) continue;
         Shard& shard = runtime_.shard(static_cast<unsigned>(target));
-        auto& ring = *shard.incoming_[options_.index];
+        auto& ring = *shard.incoming_[options_.index][group];
         while (!waiting.empty() && ring.has_room()) {
           ring.push(waiting.pop(), group);
           --overflow_count_;
@@ -146,7 +152,7 @@ void Shard::flush_outgoing() noexcept {
     }
   }
   for (Shard* target : woken_) {
-    // Pairs with the fence in `sleep`: either we see it asleep, or it sees what we pushed.
+    // Pairs with the fence in `idle`: either we see it asleep, or it sees what we pushed.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (target->sleeping_.load(std::memory_order_relaxed)) target->reactor_->wake();
   }
@@ -193,16 +199,31 @@ void Shard::take_returned_blocks() noexcept {
   }
 }
 
+// The system group's work is always taken in. The user group's is left in the rings while there is
+// much to do already, so that the senders feel it and wait; but a share of what was run is taken,
+// so that a backlog of this shard's own making can't shut the others out.
 void Shard::take_arrivals() noexcept {
-  for (const auto& ring : incoming_)
-    if (ring) ring->drain(ready, arrivals_per_turn);
+  constexpr auto system = static_cast<std::size_t>(Group::system);
+  constexpr auto user = static_cast<std::size_t>(Group::user);
+  const std::size_t backlog = ready[user].size();
+  std::size_t room = std::max(comfortable_backlog - std::min(comfortable_backlog, backlog),
+                              (user_work_last_turn_ + 1) / 2);
+  const std::size_t count = incoming_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& rings = incoming_[(first_incoming_ + i) % count];
+    if (!rings[system]) continue;
+    rings[system]->drain(ready, arrivals_per_turn);
+    if (room > 0) room -= rings[user]->drain(ready, room);
+  }
+  first_incoming_ = count ? (first_incoming_ + 1) % count : 0;
   for (std::size_t group = 0; group < group_count; ++group) foreign_[group].drain(ready[group]);
   take_returned_blocks();
 }
 
 bool Shard::arrivals_waiting() const noexcept {
-  for (const auto& ring : incoming_)
-    if (ring && !ring->empty()) return true;
+  for (const auto& rings : incoming_)
+    for (const auto& ring : rings)
+      if (ring && !ring->empty()) return true;
   return !foreign_[0].empty() || !foreign_[1].empty() ||
          returned_blocks_.load(std::memory_order_relaxed);
 }
@@ -212,14 +233,22 @@ void Shard::run_group(Group group) noexcept {
   running_group = static_cast<std::uint8_t>(group);
   // What becomes ready meanwhile waits for the next turn once the limits are reached.
   const Time limit = now_ + options_.turn_time_limit;
-  for (std::uint32_t count = 0; count < options_.turn_work_limit; ++count) {
+  std::uint32_t stride = 1, next_look = 1;
+  std::uint32_t count = 0;
+  while (count < options_.turn_work_limit) {
+    if (stop_requested_.load(std::memory_order_relaxed)) break;
     detail::Work* work = queue.pop();
-    if (!work) return;
+    if (!work) break;
     transfer_budget = transfers_per_work;
     ++work_run_;
     work->run(work);
-    if (count % clock_stride == clock_stride - 1 && reactor_->now() >= limit) return;
+    running_at.store({}, std::memory_order_relaxed);
+    if (++count < next_look || queue.empty()) continue;
+    if (reactor_->now() >= limit) break;
+    stride = std::min(2 * stride, longest_clock_stride);
+    next_look = count + stride;
   }
+  if (group == Group::user) user_work_last_turn_ = count;
 }
 
 bool Shard::turn() noexcept {
@@ -233,6 +262,7 @@ bool Shard::turn() noexcept {
   run_group(Group::system);
   run_group(Group::user);
   flush_outgoing();
+  if (ready[static_cast<std::size_t>(Group::user)].size() >= backlog_to_report_) report_backlog();
   turn_started_.store(0, std::memory_order_relaxed);
   return !ready[0].empty() || !ready[1].empty();
 }
@@ -306,8 +336,50 @@ std::vector<std::string> Shard::describe_roots() const {
   return lines;
 }
 
+std::vector<Shard::Backlog> Shard::backlog(std::size_t limit) const {
+  struct Kind {
+    bool coroutine = false;
+    std::source_location at;
+    std::size_t count = 0;
+  };
+  std::map<std::pair<const void*, std::uint32_t>, Kind> kinds;
+  for (const auto& queue : ready) {
+    queue.for_each([&](const detail::Work& work) {
+      Kind kind;
+      kind.coroutine = work.run == &detail::PromiseBase::resume;
+      if (kind.coroutine) kind.at = static_cast<const detail::PromiseBase&>(work).suspended_at;
+      const void* key = kind.coroutine ? kind.at.function_name() : nullptr;
+      ++kinds.try_emplace({key, kind.at.line()}, kind).first->second.count;
+    });
+  }
+  std::vector<Backlog> all;
+  for (const auto& [key, kind] : kinds) {
+    std::string where = !kind.coroutine  ? "work that is no coroutine"
+                        : kind.at.line() ? detail::describe(kind.at)
+                                         : "a coroutine that starts";
+    all.push_back({std::move(where), kind.count});
+  }
+  std::ranges::sort(all, [](const Backlog& a, const Backlog& b) {
+    return a.count != b.count ? a.count > b.count : a.where < b.where;
+  });
+  if (all.size() > limit) all.resize(limit);
+  return all;
+}
+
+void Shard::report_backlog() noexcept {
+  const std::size_t size = ready[static_cast<std::size_t>(Group::user)].size();
+  while (backlog_to_report_ <= size) backlog_to_report_ *= 2;
+  std::string text = "shard " + std::to_string(index()) + " has a backlog of " +
+                     std::to_string(size) + " ready items, most of them at:";
+  for (const auto& [where, count] : backlog())
+    text += "\n  " + std::to_string(count) + " x " + where;
+  log::warning(text);
+}
+
 std::string Shard::dump() const {
   std::string text;
+  for (const auto& [where, count] : backlog())
+    text += "  ready: " + std::to_string(count) + " x " + where + "\n";
   for (const auto& line : describe_roots()) text += "  " + line + "\n";
   return text;
 }
@@ -317,23 +389,36 @@ void Shard::publish_load() {
   metrics_.counter("hyperframes_work_total", "Work items run").set(work_run_);
   metrics_.counter("hyperframes_sleeps_total", "Times the shard slept").set(sleeps_);
   metrics_.counter("hyperframes_busy_ns_total", "Time in turns that did work").set(busy_ns_);
+  metrics_.counter("hyperframes_ready_system", "Items of the system group ready to run")
+      .set(ready[static_cast<std::size_t>(Group::system)].size());
+  metrics_.counter("hyperframes_ready_user", "Items of the user group ready to run")
+      .set(ready[static_cast<std::size_t>(Group::user)].size());
+  metrics_.counter("hyperframes_root_tasks", "Tasks that the shard owns").set(roots_.size());
 }
 
-void Shard::settle() noexcept {
+void Shard::close() noexcept {
   CurrentShard here(*this);
+  closed_ = true;
   destroy_roots();
-  // Left-over arrivals are only releases and calls that free themselves: run them.
-  run_left_over();
+  for (std::size_t group = 0; group < group_count; ++group) foreign_[group].close(ready[group]);
 }
 
-void Shard::run_left_over() noexcept {
+bool Shard::run_left_over() noexcept {
   CurrentShard here(*this);
+  const std::uint64_t before = work_run_;
+  bool moved = overflow_count_ > 0 || arrivals_waiting();
   flush_outgoing();
   take_arrivals();
-  for (auto& queue : ready)
-    while (detail::Work* work = queue.pop()) work->run(work);
+  for (auto& queue : ready) {
+    while (detail::Work* work = queue.pop()) {
+      transfer_budget = transfers_per_work;
+      ++work_run_;
+      work->run(work);
+    }
+  }
   flush_outgoing();
   take_returned_blocks();
+  return moved || work_run_ != before;
 }
 
 }  // namespace hyperframes

@@ -67,7 +67,8 @@ class Shard : public detail::ShardCore {
   BufferPool& receive_pool() noexcept { return receive_pool_; }
 
   /// Starts `task` here, owned by the shard; it is cancelled and joined when the runtime stops.
-  /// An exception that leaves it is logged with the place it was spawned from. On this shard only.
+  /// An exception that leaves it is logged with the place it was spawned from. Once the shard has
+  /// stopped, `task` is destroyed instead. On this shard only.
   void spawn(Task<void> task, Group group = Group::user,
              std::source_location from = std::source_location::current());
 
@@ -89,11 +90,13 @@ class Shard : public detail::ShardCore {
     ready[static_cast<std::size_t>(group)].push(work);
   }
   /// Queues work on this shard, from any thread. Never blocks or fails: what a full ring can't
-  /// take waits on the sending shard; senders await `ring_room` before they add more.
+  /// take waits on the sending shard; senders await `ring_room` before they add more. Once the
+  /// shard has stopped, `work` runs on the calling thread, or with the runtime's end: it may
+  /// release and answer, and resumes nothing.
   void post(detail::Work* work, Group group = Group::user) noexcept;
   /// Whether a post from the current shard would go straight into the ring (or this is that shard).
   /// A coroutine that sends much awaits `ring_room(target)` first (runtime/call_on.hpp).
-  bool has_ring_room() noexcept;
+  bool has_ring_room(Group group = Group::user) noexcept;
 
   /// Runs one turn: completions, arrivals, timers, then ready work within the budget. Returns
   /// true if ready work is left. Called by the shard's loop or by the driver that embeds it.
@@ -110,7 +113,13 @@ class Shard : public detail::ShardCore {
     std::size_t frames;  ///< Coroutine frames and letters in use; 0 where they are on the heap.
   };
   Load load() const noexcept;
-  /// Every root task, and the chain of lines it is suspended on.
+  /// What is ready to run, by the line it is resumed at: the most frequent first.
+  struct Backlog {
+    std::string where;
+    std::size_t count;
+  };
+  std::vector<Backlog> backlog(std::size_t limit = 5) const;
+  /// The backlog, and every root task with the chain of lines it is suspended on.
   std::string dump() const;
 
  private:
@@ -121,6 +130,7 @@ class Shard : public detail::ShardCore {
   friend class BufferPool;
   friend class CurrentShard;
   struct Root;
+  static constexpr std::size_t first_backlog_report = 100'000;
 
   void take_arrivals() noexcept;
   bool arrivals_waiting() const noexcept;
@@ -130,6 +140,7 @@ class Shard : public detail::ShardCore {
   void send_home(detail::FrameHeader* header) noexcept;
   void ring_doorbell_of(Shard& target) noexcept;
   void run_group(Group group) noexcept;
+  void report_backlog() noexcept;
   void flush_outgoing() noexcept;
   void idle(Time now) noexcept;
   void report_failure(const detail::Launched& launched) noexcept;
@@ -137,9 +148,11 @@ class Shard : public detail::ShardCore {
   void destroy_roots() noexcept;
   /// Before the loop's thread ends, or after the last turn.
   void drain() noexcept;
-  /// After every loop of the runtime has ended: hands over and takes in what is still on its way.
-  void settle() noexcept;
-  void run_left_over() noexcept;
+  /// After the loop has ended: destroys the tasks and takes no more.
+  void close() noexcept;
+  /// Takes in and runs what is still on its way, and hands over what that leaves for others. False
+  /// if there was nothing.
+  bool run_left_over() noexcept;
   void publish_load();
   std::vector<std::string> describe_roots() const;
 
@@ -152,8 +165,10 @@ class Shard : public detail::ShardCore {
   Metrics metrics_;
   BufferPool send_pool_;
   BufferPool receive_pool_;
-  /// One ring for each shard that sends here; null for this one. Fixed before the loops start.
-  std::vector<std::unique_ptr<detail::WorkRing>> incoming_;
+  /// Rings for each shard that sends here; null for this one. Fixed before the loops start.
+  std::vector<std::array<std::unique_ptr<detail::WorkRing>, group_count>> incoming_;
+  std::size_t first_incoming_ =
+      0;  ///< Where the next turn begins to take, so that all get a share.
   detail::ForeignInbox foreign_[group_count];
   /// What did not fit into another shard's ring, in order, by target and group.
   std::vector<std::array<detail::WorkQueue, group_count>> overflow_;
@@ -172,6 +187,9 @@ class Shard : public detail::ShardCore {
   std::atomic<bool> sleeping_{false};
   std::atomic<std::int64_t> turn_started_{0};  ///< For the stall watch; 0 between turns.
   bool stopping_ = false;
+  bool closed_ = false;  ///< Starts no task any more.
+  std::size_t user_work_last_turn_ = 0;
+  std::size_t backlog_to_report_ = first_backlog_report;
   Time last_busy_{};
   Duration spin_span_{0};
   std::uint64_t turns_ = 0, work_run_ = 0, sleeps_ = 0, busy_ns_ = 0;

@@ -80,7 +80,7 @@ struct ActorCell::Turn::promise_type : PromiseBase, Turn {
   };
   Coroutine get_return_object() noexcept {
     const auto handle = Handle::from_promise(*this);
-    work.handle = handle;
+    PromiseBase::handle = handle;
     frame = handle;
     return {handle};
   }
@@ -114,7 +114,6 @@ ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKin
   turn.group = handler.group;
   turn.child = &handler;
   handler.parent = &turn;
-  handler.continuation = turn.frame;
   turn.cell = &cell;
   turn.task = std::move(task);
   turn.kind = kind;

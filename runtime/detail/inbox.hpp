@@ -14,17 +14,32 @@ namespace hyperframes::detail {
 /// holds.
 class ForeignInbox {
  public:
-  void push(Work* work) noexcept {
-    work->next = head_.load(std::memory_order_relaxed);
-    while (!head_.compare_exchange_weak(work->next, work, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
-    }
+  /// False once it is closed; then the work is still the caller's.
+  bool push(Work* work) noexcept {
+    Work* head = head_.load(std::memory_order_relaxed);
+    do {
+      if (head == closed()) return false;
+      work->next = head;
+    } while (!head_.compare_exchange_weak(head, work, std::memory_order_release,
+                                          std::memory_order_relaxed));
+    return true;
   }
-  bool empty() const noexcept { return head_.load(std::memory_order_relaxed) == nullptr; }
+  bool empty() const noexcept {
+    const Work* head = head_.load(std::memory_order_relaxed);
+    return head == nullptr || head == closed();
+  }
+  /// Like `drain`, and takes nothing any more.
+  void close(WorkQueue& into) noexcept {
+    Work* newest = head_.exchange(closed(), std::memory_order_acq_rel);
+    if (newest != closed()) move(newest, into);
+  }
   /// Moves everything to `into`, oldest first.
   void drain(WorkQueue& into) noexcept {
-    if (empty()) return;
-    Work* newest = head_.exchange(nullptr, std::memory_order_acquire);
+    if (!empty()) move(head_.exchange(nullptr, std::memory_order_acquire), into);
+  }
+
+ private:
+  static void move(Work* newest, WorkQueue& into) noexcept {
     Work* oldest = nullptr;
     while (newest) {
       Work* next = newest->next;
@@ -39,7 +54,9 @@ class ForeignInbox {
     }
   }
 
- private:
+  // The address of something that is never posted.
+  Work* closed() const noexcept { return reinterpret_cast<Work*>(const_cast<ForeignInbox*>(this)); }
+
   alignas(64) std::atomic<Work*> head_{nullptr};
 };
 

@@ -15,7 +15,7 @@ struct Launched::Runner {
       return std::forward<Awaitable>(awaitable);
     }
     Runner get_return_object() noexcept {
-      work.handle = std::coroutine_handle<promise_type>::from_promise(*this);
+      handle = std::coroutine_handle<promise_type>::from_promise(*this);
       return {std::coroutine_handle<promise_type>::from_promise(*this)};
     }
     std::suspend_always initial_suspend() noexcept { return {}; }
@@ -64,17 +64,24 @@ void Launched::FinishedWork::run(Work* work) noexcept {
   self.finished_(self);
 }
 
+std::string describe(const std::source_location& place) {
+  const std::string_view file = place.file_name();
+  const auto slash = file.rfind('/');
+  return std::string(place.function_name()) + " (" +
+         std::string(slash == file.npos ? file : file.substr(slash + 1)) + ":" +
+         std::to_string(place.line()) + ")";
+}
+
 std::string Launched::chain() const {
   std::string text;
+  const PromiseBase* last = nullptr;
   for (const PromiseBase* at = promise_ ? promise_->child : nullptr; at; at = at->child) {
+    last = at;
     if (!at->suspended_at.line()) continue;
     if (!text.empty()) text += " > ";
-    const std::string_view file = at->suspended_at.file_name();
-    const auto slash = file.rfind('/');
-    text += std::string(at->suspended_at.function_name()) + " (" +
-            std::string(slash == file.npos ? file : file.substr(slash + 1)) + ":" +
-            std::to_string(at->suspended_at.line()) + ")";
+    text += describe(at->suspended_at);
   }
+  if (last && last->branches) text += " > " + last->branches->describe();
   return text.empty() ? "not started" : text;
 }
 

@@ -57,6 +57,9 @@ class Launched : public ListNode {
   std::source_location from_;
 };
 
+/// Function, file and line, as a dump shows them.
+std::string describe(const std::source_location& place);
+
 /// Calls `make()` on `shard` and spawns the task it returns there. From any thread.
 void start_on(Shard& shard, std::function<Task<void>()> make,
               std::source_location from = std::source_location::current());

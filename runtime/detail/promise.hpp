@@ -10,21 +10,32 @@
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
 #include <source_location>
+#include <string>
 #include <utility>
 
 namespace hyperframes::detail {
 
-/// The part of a promise that does not depend on the result type. All on one shard.
-///
-/// The links give two views of one chain: `continuation`/`parent` is who is resumed at the end,
-/// `child` is whom we wait for, so a dump can walk from a root to the line it is suspended on.
-class PromiseBase {
+/// What a coroutine waits for that is not one chain but several: a dump goes on there.
+class Branches {
  public:
-  PromiseBase() noexcept = default;
+  virtual std::string describe() const = 0;
+
+ protected:
+  ~Branches() = default;
+};
+
+/// The part of a promise that does not depend on the result type; itself the work that resumes the
+/// coroutine. All on one shard.
+///
+/// The links give two views of one chain: `parent` is who is resumed at the end, `child` is whom we
+/// wait for, so a dump can walk from a root to the line it is suspended on.
+class PromiseBase : public Work {
+ public:
+  PromiseBase() noexcept : Work(&PromiseBase::resume) {}
   PromiseBase(const PromiseBase&) = delete;
   PromiseBase& operator=(const PromiseBase&) = delete;
   ~PromiseBase() {
-    if (work.queued) core->ready[group].remove(&work);
+    if (queued) core->ready[group].remove(this);
     leave_parent();
   }
 
@@ -37,6 +48,7 @@ class PromiseBase {
                                                          std::source_location::current()) noexcept {
     check_may_suspend(where);
     suspended_at = where;
+    if (core) core->running_at.store(where, std::memory_order_relaxed);
     return std::forward<Awaitable>(awaitable);
   }
 
@@ -55,19 +67,31 @@ class PromiseBase {
 
   /// Queues the coroutine for resumption on its shard. At most once for each suspension.
   void schedule() noexcept {
-    assert(!work.queued && core);
-    work.queued = true;
-    core->ready[group].push(&work);
+    assert(!queued && core);
+    queued = true;
+    core->ready[group].push(this);
   }
 
-  ResumeWork work;
-  std::coroutine_handle<> continuation;
+  /// Says that control goes back to where this coroutine is suspended.
+  void note_resumed() const noexcept {
+    core->running_at.store(suspended_at, std::memory_order_relaxed);
+  }
+  static void resume(Work* self) noexcept {
+    auto& promise = *static_cast<PromiseBase*>(self);
+    promise.queued = false;
+    promise.note_resumed();
+    promise.handle.resume();
+  }
+
+  std::coroutine_handle<> handle;
   PromiseBase* parent = nullptr;
   PromiseBase* child = nullptr;
   ShardCore* core = nullptr;  ///< The shard it runs on; null off a shard.
   CancelSource* cancel = nullptr;
+  const Branches* branches = nullptr;
   std::source_location suspended_at;
   std::uint8_t group = 1;
+  bool queued = false;
 };
 
 /// Where control goes when one coroutine hands over to another. Normally `next` itself (symmetric

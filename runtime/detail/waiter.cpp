@@ -1,3 +1,4 @@
+#include <cassert>
 #include <hyperframes/runtime/detail/waiter.hpp>
 #include <hyperframes/runtime/shard.hpp>
 
@@ -37,6 +38,7 @@ void Waiter::finish(Outcome outcome) noexcept {
 
 void Waiter::OnCancel::run(CancelCallback& callback) noexcept {
   Waiter& self = static_cast<OnCancel&>(callback).self;
+  assert(self.promise_->core == Shard::current() && "cancel on the shard that waits");
   self.cancel_reason_ = self.promise_->cancel->reason();
   self.finish(Outcome::cancelled);
 }

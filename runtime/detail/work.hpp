@@ -1,10 +1,10 @@
 // What a ready queue holds: a function and a link, embedded in what it works on.
 #pragma once
 
-#include <cassert>
-#include <coroutine>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 
 namespace hyperframes::detail {
 
@@ -15,20 +15,7 @@ struct Work {
   explicit Work(Run run) noexcept : run(run) {}
   Run run;
   Work* next = nullptr;
-};
-
-/// Resumes a coroutine.
-struct ResumeWork : Work {
-  ResumeWork() noexcept : Work(&ResumeWork::resume) {}
-  std::coroutine_handle<> handle;
-  bool queued = false;
-
- private:
-  static void resume(Work* self) noexcept {
-    auto* work = static_cast<ResumeWork*>(self);
-    work->queued = false;
-    work->handle.resume();
-  }
+  Work* previous = nullptr;  ///< In a WorkQueue, and only if it is not the first.
 };
 
 /// First in, first out; no allocation.
@@ -40,6 +27,7 @@ class WorkQueue {
 
   void push(Work* work) noexcept {
     work->next = nullptr;
+    work->previous = tail_;
     *(head_ ? &tail_->next : &head_) = work;
     tail_ = work;
     ++size_;
@@ -54,17 +42,20 @@ class WorkQueue {
     return work;
   }
 
-  /// Unlinks one item, in O(n): only for destroying a coroutine that is still queued.
-  bool remove(Work* work) noexcept {
-    Work* before = nullptr;
-    for (Work* at = head_; at; before = at, at = at->next) {
-      if (at != work) continue;
-      *(before ? &before->next : &head_) = at->next;
-      if (tail_ == at) tail_ = before;
-      --size_;
-      return true;
+  /// Unlinks one that is in this queue.
+  void remove(Work* work) noexcept {
+    if (work == head_) {
+      pop();
+      return;
     }
-    return false;
+    work->previous->next = work->next;
+    *(work->next ? &work->next->previous : &tail_) = work->previous;
+    --size_;
+  }
+
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const Work* at = head_; at; at = at->next) visit(*at);
   }
 
  private:
@@ -80,6 +71,9 @@ struct ShardCore {
   WorkQueue ready[groups];
   std::uint32_t transfer_budget = 0;
   std::uint8_t running_group = 1;  ///< Of the work that runs now.
+  /// The line of the co_await that was passed last: other threads read it when this one is stuck.
+  std::atomic<std::source_location> running_at{};
+  static_assert(std::atomic<std::source_location>::is_always_lock_free);
 };
 
 }  // namespace hyperframes::detail

@@ -56,14 +56,16 @@ TEST_CASE("a work queue keeps order and count, and unlinks from anywhere") {
       default: {
         if (model.empty()) break;
         const auto at = model.begin() + static_cast<std::ptrdiff_t>(random() % model.size());
-        CHECK(queue.remove(*at));
+        queue.remove(*at);
         idle.push_back(static_cast<Item*>(*at));
         model.erase(at);
-        CHECK_FALSE(queue.remove(idle.back()));
       }
     }
     CHECK(queue.size() == model.size());
     CHECK(queue.empty() == model.empty());
+    std::size_t count = 0;
+    queue.for_each([&](const Work& work) { count += &work == model[count]; });
+    CHECK(count == model.size());
   }
   CHECK(take_all(queue) == model);
 }
@@ -148,4 +150,37 @@ TEST_CASE("an inbox from many threads loses nothing and keeps each sender's orde
   for (auto& thread : threads) thread.join();
   CHECK(ordered);
   CHECK(inbox.empty());
+}
+
+TEST_CASE("a closed inbox gives out what it had and takes nothing more") {
+  ForeignInbox inbox;
+  Item first, second, late;
+  CHECK(inbox.push(&first));
+  CHECK(inbox.push(&second));
+  WorkQueue queue;
+  inbox.close(queue);
+  CHECK_FALSE(inbox.push(&late));
+  CHECK(inbox.empty());
+  CHECK(take_all(queue) == std::vector<Work*>{&first, &second});
+  inbox.drain(queue);
+  inbox.close(queue);
+  CHECK(queue.empty());
+}
+
+TEST_CASE("an inbox that is closed while others push loses nothing") {
+  constexpr unsigned senders = 3, count = 20'000;
+  ForeignInbox inbox;
+  std::vector<std::vector<Item>> items(senders);
+  for (auto& list : items) list = std::vector<Item>(count);
+  std::atomic<unsigned> refused{0};
+  std::vector<std::thread> threads;
+  for (unsigned s = 0; s < senders; ++s)
+    threads.emplace_back([&, s] {
+      for (Item& item : items[s]) refused += !inbox.push(&item);
+    });
+  std::this_thread::sleep_for(std::chrono::microseconds(500));
+  WorkQueue queue;
+  inbox.close(queue);
+  for (auto& thread : threads) thread.join();
+  CHECK(take_all(queue).size() + refused == senders * count);
 }
