@@ -8,8 +8,8 @@
 // joins them, and names those that did not end by the deadline; nothing is resumed after that.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
-#include <future>
 #include <hyperframes/runtime/detail/launch.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/shard.hpp>
@@ -124,30 +124,54 @@ class Runtime {
 
 namespace detail {
 
-/// Brings the outcome of a task to the thread that waits for it, when the last of the task's frames
-/// has let go of it: then nothing of the task is left.
+/// Where a thread waits for the outcome of a task of a shard.
+template <class Value>
+class Delivery {
+ public:
+  using Stored = std::conditional_t<std::is_void_v<Value>, std::monostate, Value>;
+
+  /// Takes the outcome over whole: the shard keeps no reference to an exception that the waiting
+  /// thread may be reading, and touches nothing of this once the lock is free.
+  void put(std::optional<Stored> value, std::exception_ptr failure) noexcept {
+    std::scoped_lock lock(mutex_);
+    value_ = std::move(value);
+    failure_ = std::move(failure);
+    complete_ = true;
+    arrived_.notify_all();
+  }
+  Value wait() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return complete_; });
+    if (failure_) std::rethrow_exception(std::move(failure_));
+    if constexpr (!std::is_void_v<Value>) return std::move(*value_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  bool complete_ = false;
+  std::optional<Stored> value_;
+  std::exception_ptr failure_;
+};
+
+/// Delivers the outcome of a task when the last of the task's frames has let go of it: then nothing
+/// of the task is left.
 template <class Value>
 class Outcome {
  public:
-  std::future<Value> future() { return promise_.get_future(); }
+  explicit Outcome(Delivery<Value>& delivery) noexcept : delivery_(delivery) {}
   ~Outcome() {
-    if (failure) {
-      promise_.set_exception(failure);
-    } else if (!value) {
-      promise_.set_exception(std::make_exception_ptr(Error(
-          Errc::shutting_down, "run a task", "the runtime stopped before the task had ended")));
-    } else if constexpr (std::is_void_v<Value>) {
-      promise_.set_value();
-    } else {
-      promise_.set_value(std::move(*value));
-    }
+    if (!value && !failure)
+      failure = std::make_exception_ptr(
+          Error(Errc::shutting_down, "run a task", "the runtime stopped before the task had ended"));
+    delivery_.put(std::move(value), std::move(failure));
   }
 
-  std::optional<std::conditional_t<std::is_void_v<Value>, std::monostate, Value>> value;
+  std::optional<typename Delivery<Value>::Stored> value;
   std::exception_ptr failure;
 
  private:
-  std::promise<Value> promise_;
+  Delivery<Value>& delivery_;
 };
 
 }  // namespace detail
@@ -169,12 +193,12 @@ auto Runtime::run(Function function, unsigned shard) {
       outcome->failure = std::current_exception();
     }
   };
-  auto outcome = std::make_shared<Outcome>();
-  auto future = outcome->future();
+  detail::Delivery<Value> delivery;
+  auto outcome = std::make_shared<Outcome>(delivery);
   detail::start_on(*shards_[shard], [this, &function, &body, outcome = std::move(outcome)] {
     return body(*this, function, outcome);
   });
-  return future.get();
+  return delivery.wait();
 }
 
 }  // namespace hyperframes
