@@ -31,7 +31,7 @@ macro(hyperframes_note_required name found version package use)
 endmacro()
 
 macro(hyperframes_require_module target module package use)
-  pkg_check_modules(${target} QUIET IMPORTED_TARGET "${module}")
+  pkg_check_modules(${target} QUIET IMPORTED_TARGET GLOBAL "${module}")
   hyperframes_note_required("${module}" ${target}_FOUND "${${target}_VERSION}" ${package} "${use}")
 endmacro()
 
@@ -40,6 +40,8 @@ macro(hyperframes_require_package name package use)
   hyperframes_note_required(${name} ${name}_FOUND "${${name}_VERSION}" ${package} "${use}")
 endmacro()
 
+# A project that adds this one links what the libraries link.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Threads REQUIRED)
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)

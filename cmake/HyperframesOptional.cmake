@@ -7,7 +7,7 @@ function(hyperframes_note_optional name is_found version package use)
   if(${is_found})
     hyperframes_feature(${name} OFF "${use}: not in this version" "${version}")
   else()
-    hyperframes_feature(${name} OFF "${use}: not in this version, ${package} not installed")
+    hyperframes_feature(${name} OFF "${use}: not in this version")
   endif()
 endfunction()
 

@@ -200,8 +200,8 @@ Tree read_tree(const fs::path& root) {
   static const std::set<std::string> skipped = {".git", "build", "data", ".cache"};
   Tree tree;
   for (fs::recursive_directory_iterator it(root), end; it != end; ++it) {
-    if (it->is_directory() && skipped.contains(it->path().filename().string())) {
-      it.disable_recursion_pending();
+    if (skipped.contains(it->path().filename().string())) {  // .git is a file in a work tree
+      if (it->is_directory()) it.disable_recursion_pending();
       continue;
     }
     if (!it->is_regular_file() || it->is_symlink()) continue;

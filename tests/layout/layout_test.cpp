@@ -80,7 +80,10 @@ TEST_CASE("a tree that keeps every rule has no violation") {
       .plant("net/rdma/device.cpp", include("infiniband/verbs.h"))
       .plant("gpu/stream.cpp", include("cuda_runtime.h"))
       .plant("net/session.cpp", include("hyperframes/runtime/task.hpp") + include("fmt/format.h"))
-      .plant("tests/net/session_test.cpp", include("hyperframes/runtime/task.hpp"));
+      .plant("tests/net/session_test.cpp", include("hyperframes/runtime/task.hpp"))
+      .plant(".git",
+             "gitdir: /ho"
+             "me/someone/hyperframes\n");
   const std::vector<Violation> found = tree.check();
   for (const Violation& violation : found) UNSCOPED_INFO(describe(violation));
   CHECK(found.empty());
