@@ -73,15 +73,23 @@ Link::Link(LinkOwner& owner, Session& session, std::unique_ptr<Transport> transp
 
 Link::~Link() {
   transport_->stop();
+  drop_grants();
+  account_->close();
   auto& ready = shard_.ready[static_cast<std::size_t>(Group::system)];
   if (flush_later_.queued) ready.remove(&flush_later_);
   if (report_later_.queued) ready.remove(&report_later_);
   if (pump_later_.queued) ready.remove(&pump_later_);
+}
+
+// All of them leave the budget's queue before it serves others from what they had.
+void Link::drop_grants() noexcept {
+  std::uint64_t bytes = 0;
   for (LaneIn& lane : in_) {
-    budget_->forget(lane.grant);
-    if (lane.grant.granted) budget_->give_back(lane.grant.bytes);
+    lane.grant.unlink();
+    lane.grant.message = 0;
+    if (std::exchange(lane.grant.granted, false)) bytes += lane.grant.bytes;
   }
-  account_->close();
+  budget_->give_back(bytes);
 }
 
 template <class Work>
@@ -137,13 +145,13 @@ bool Link::take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane,
 Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
   LaneOut& to = out(lane);
   if (is_prepaid(message.envelope, total)) {
-    queue(message, total, lane, ++to.last_message, true);
+    queue(message, total, lane, ++to.last_message, frame_flag::prepaid);
     return Room::taken;
   }
   if (!to.waiting.empty() || to.announced || credit_cost(total) > to.window / 2 ||
       !take_room(message.envelope, total, to, false))
     return Room::none;
-  queue(message, total, lane, ++to.last_message, false);
+  queue(message, total, lane, ++to.last_message);
   return Room::taken;
 }
 
@@ -155,11 +163,21 @@ void Link::wait(Session::SendAwaiter& awaiter) noexcept {
 void Link::leave(Session::SendAwaiter& awaiter) noexcept {
   LaneOut& lane = out(awaiter.lane_);
   if (awaiter.announced_ && lane.announced == awaiter.announced_) {
-    control(FrameKind::withdraw, awaiter.lane_, lane.announced, 0);
+    withdraw(awaiter.lane_, lane.announced);
     lane.announced = 0;
     lane.granted = false;
   }
   pump(awaiter.lane_);
+}
+
+// If the announcement has not left yet, the peer needs to know of neither.
+void Link::withdraw(Lane lane, std::uint64_t message) noexcept {
+  const auto announced = std::ranges::find_if(controls_, [&](const Control& control) {
+    return control.header.kind == FrameKind::announce && control.header.lane == lane &&
+           control.header.message == message;
+  });
+  if (announced == controls_.end()) return control(FrameKind::withdraw, lane, message, 0);
+  controls_.erase(announced);
 }
 
 // Those who wait go in order. The first of them may need a grant; then all wait for that.
@@ -171,6 +189,8 @@ void Link::pump(Lane name) noexcept {
     if (!granted) {
       if (lane.announced || lane.window == 0) return;
       if (credit_cost(first.total_) > lane.window / 2) {
+        // Requests overtake what is queued, so the peer would hear of two granted messages at once.
+        if (lane.not_begun) return;
         lane.announced = first.announced_ = ++lane.last_message;
         control(FrameKind::announce, name, lane.announced, first.total_);
         return;
@@ -181,10 +201,11 @@ void Link::pump(Lane name) noexcept {
     if (granted) {
       lane.announced = first.announced_ = 0;
       lane.granted = false;
+      lane.not_begun = number;
     } else {
       number = ++lane.last_message;
     }
-    queue(first.message_, first.total_, name, number, false);
+    queue(first.message_, first.total_, name, number);
     first.wake();
   }
 }
@@ -196,9 +217,8 @@ void Link::retry() { pump_all(); }
 void Link::pump_asks() { pump_all(); }
 
 void Link::queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
-                 bool prepaid) {
-  const std::uint8_t flags = prepaid ? frame_flag::prepaid : 0;
-  if (total <= copy_limit) {
+                 std::uint8_t flags) {
+  if (total <= copy_limit && out(lane).not_begun != number) {
     queue_small(message, total, lane, number, flags);
   } else {
     queue_large(message, total, lane, number, flags);
@@ -293,7 +313,10 @@ void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::ui
 
 void Link::control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64_t total,
                    std::uint8_t flags, std::string text) {
-  if (controls_.size() >= control_limit) return corrupt("more requests than can be answered");
+  if (end_) return;
+  const bool answers = kind == FrameKind::grant || kind == FrameKind::refuse;
+  if (answers && controls_.size() >= control_limit)
+    return corrupt("more requests than can be answered");
   Control& control = controls_.emplace_back();
   control.header.kind = kind;
   control.header.lane = lane;
@@ -354,6 +377,7 @@ void Link::flush() {
   bytes_sent_ += batch.size_bytes();
   ++batches_;
   transport_->send(std::move(batch));
+  pump_all();  // those who waited for something to leave
 }
 
 void Link::compose(Segments& batch) {
@@ -462,6 +486,7 @@ bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
   header.message = message.message;
   header.offset = message.offset;
   header.total = message.total;
+  if (out(lane).not_begun == message.message) out(lane).not_begun = 0;
   while (message.piece < message.pieces.count() && header.length < settings_.fragment_bytes &&
          batch.count() < Transport::batch_pieces) {
     Buffer& piece = message.pieces[message.piece];
@@ -676,17 +701,20 @@ bool Link::begin_data() {
     corrupt("a fragment of message " + std::to_string(frame_.message) + " does not fit");
     return false;
   }
-  if (lane.active() || frame_.message <= lane.last_message) {
+  // Answers may have passed it while it waited for its grant.
+  const bool prepaid = frame_.flags & frame_flag::prepaid;
+  const bool granted = !prepaid && lane.grant.granted && lane.grant.message == frame_.message;
+  if (lane.active() || (!granted && frame_.message <= lane.last_message)) {
     corrupt("message " + std::to_string(frame_.message) + " is out of order");
     return false;
   }
   const std::uint64_t cost = credit_cost(frame_.total);
   auto charge = ReceiveAccount::charge_of(frame_.lane);
   bool paid;
-  if (frame_.flags & frame_flag::prepaid) {
+  if (prepaid) {
     charge = ReceiveAccount::Charge::reply;
     paid = account_->begin_reply(frame_.total);
-  } else if (lane.grant.granted && lane.grant.message == frame_.message) {
+  } else if (granted) {
     charge = ReceiveAccount::Charge::granted;
     paid = lane.grant.total == frame_.total;
     if (paid) {
@@ -725,7 +753,7 @@ void Link::finish_frame() {
 }
 
 void Link::finish_message(LaneIn& lane) {
-  lane.last_message = lane.message;
+  lane.last_message = std::max(lane.last_message, lane.message);
   const std::uint64_t total = std::exchange(lane.total, 0);
   auto message = wire::decode(std::exchange(lane.memory, Buffer()));
   if (!message) return fail(message.error());
@@ -902,6 +930,7 @@ void Link::fail(Error reason) noexcept {
   heartbeat_timer_.stop();
   ack_timer_.stop();
   retry_timer_.stop();
+  drop_grants();
   fail_waiting(*refusal_);
   later(report_later_);
 }

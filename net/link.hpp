@@ -103,6 +103,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     std::uint64_t last_message = 0;
     std::uint64_t announced = 0;  ///< The message that waits for its grant.
     bool granted = false;         ///< It may go now.
+    std::uint64_t not_begun = 0;  ///< The granted message of which nothing has left yet.
     std::uint64_t frames = 0;     ///< Queued.
     std::uint64_t sent = 0;
   };
@@ -157,11 +158,13 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   // Sending: into the queues.
   bool is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept;
   bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane, bool granted) noexcept;
-  void queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number, bool prepaid);
+  void queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
+             std::uint8_t flags = 0);
   void queue_small(const Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
                    std::uint8_t flags);
   void queue_large(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
                    std::uint8_t flags);
+  void withdraw(Lane lane, std::uint64_t message) noexcept;
   void pump(Lane lane) noexcept;
   void pump_all() noexcept;
   void retry();
@@ -197,6 +200,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void finish_message(LaneIn& lane);
   void obey();
   void obey_announce();
+  void drop_grants() noexcept;
   void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
   bool settle_answer(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
   void after_receive();

@@ -16,9 +16,9 @@ namespace {
 
 /// A process on a simulated node.
 struct Program {
-  Program(hf::SimNode& node, Handler& handler) : network(node.runtime(), options(node), handler) {}
-  static net::Network::Options options(hf::SimNode& node) {
-    net::Network::Options options;
+  Program(hf::SimNode& node, Handler& handler, net::Network::Options options)
+      : network(node.runtime(), completed(node, std::move(options)), handler) {}
+  static net::Network::Options completed(hf::SimNode& node, net::Network::Options options) {
     options.node_id = node.index() + 1;
     options.incarnation = node.incarnation();
     options.boot_id = node.name();
@@ -36,8 +36,9 @@ net::Endpoint endpoint_of(hf::SimNode& node) {
   return {net::Scheme::tcp, node.address().host(), 6000};
 }
 
-Program& start_program(hf::SimWorld& world, hf::SimNode& node, Handler& handler) {
-  Program& program = node.emplace<Program>(node, handler);
+Program& start_program(hf::SimWorld& world, hf::SimNode& node, Handler& handler,
+                       net::Network::Options options = {}) {
+  Program& program = node.emplace<Program>(node, handler, std::move(options));
   const auto endpoint = endpoint_of(node);
   world.run(node, 0, [&program, endpoint](hf::Runtime&) -> hf::Task<net::Endpoint> {
     return program.network.listen(endpoint);
@@ -247,4 +248,71 @@ TEST_CASE("a node whose process sleeps through heartbeats does not blame its pee
   world.run_for(10s);
   CHECK(to_a.down_count == 0);
   CHECK(to_b.down_count == 0);
+}
+
+namespace {
+
+net::Network::Options budget_of(std::size_t bytes) {
+  net::Network::Options options;
+  options.receive_budget_bytes = bytes;
+  return options;
+}
+
+/// Messages of such sizes on one lane, one after the other.
+hf::Task<void> send_sizes(net::Network* network, net::Endpoint to, Lane lane,
+                          std::vector<std::size_t> sizes) {
+  auto session = co_await network->connect(to, hf::after(20s));
+  for (const std::size_t size : sizes) {
+    Message message;
+    message.segments.push_back(hf::Buffer::heap(size));
+    co_await session->send(std::move(message), lane, hf::after(60s));
+  }
+}
+
+hf::Task<void> send_from_many(net::Network* network, net::Endpoint to, std::uint64_t seed,
+                              std::atomic<int>* count) {
+  std::mt19937_64 random(seed);
+  std::vector<hf::Task<void>> senders;
+  const auto sizes_around = [&](std::size_t half_window, int how_many) {
+    std::vector<std::size_t> sizes;
+    for (int i = 0; i < how_many; ++i)
+      sizes.push_back(half_window - 4096 + random() % (random() % 4 ? 8192 : 4 * half_window));
+    *count += how_many;
+    return sizes;
+  };
+  // A network with 16 MiB to lend has windows of 16 KiB, 128 KiB and 1 MiB on its lanes.
+  senders.push_back(send_sizes(network, to, Lane::bulk, std::vector<std::size_t>(6, 3u << 20)));
+  *count += 6;
+  for (int i = 0; i < 3; ++i) {
+    senders.push_back(send_sizes(network, to, Lane::control, sizes_around(8 << 10, 10)));
+    senders.push_back(send_sizes(network, to, Lane::normal, sizes_around(64 << 10, 10)));
+    senders.push_back(send_sizes(network, to, Lane::bulk, sizes_around(512 << 10, 5)));
+  }
+  co_await hf::when_all(std::move(senders));
+}
+
+}  // namespace
+
+TEST_CASE("large messages in flight together, from one sender and from many, both ways, arrive") {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    to_a.react = to_b.react = [](net::Session&, Lane, Message) {};
+    hf::SimWorld world({.seed = seed});
+    hf::SimNode &a = world.add_node(), &b = world.add_node();
+    Program& at_a = start_program(world, a, to_a, budget_of(16u << 20));
+    Program& at_b = start_program(world, b, to_b, budget_of(16u << 20));
+    std::atomic<int> from_a{0}, from_b{0};
+    auto one = world.start(a, 0, [&](hf::Runtime&) {
+      return send_from_many(&at_a.network, endpoint_of(b), seed, &from_a);
+    });
+    auto other = world.start(b, 0, [&](hf::Runtime&) {
+      return send_from_many(&at_b.network, endpoint_of(a), seed + 100, &from_b);
+    });
+    world.wait(one);
+    world.wait(other);
+    CHECK(world.run_until([&] { return to_a.count == from_b && to_b.count == from_a; }, 20s));
+    CHECK(to_a.down_count == 0);
+    CHECK(to_b.down_count == 0);
+  }
 }

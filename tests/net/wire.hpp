@@ -1,0 +1,277 @@
+// One link of a node, and its far end in the hands of the test: it says any frame it likes, and
+// sees each that comes. In virtual time, and with nothing between.
+#pragma once
+
+#include <cstring>
+#include <hyperframes/net/network_core.hpp>
+#include <hyperframes/runtime/reactor/sim.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support.hpp"
+
+namespace net_test {
+
+struct WireFrame {
+  net::FrameHeader header;
+  std::vector<std::byte> payload;
+};
+
+/// What the link's transport and the test share.
+struct WireState {
+  net::Transport::Owner* owner = nullptr;
+  std::vector<std::byte> out;  ///< Left the link, and not looked at yet.
+  hf::Segments batch;          ///< Being sent.
+  bool sending = false;
+  bool taking = true;  ///< False: as a peer that does not read.
+  bool alive = true;
+};
+
+class WireTransport final : public net::Transport {
+ public:
+  explicit WireTransport(std::shared_ptr<WireState> state) : state_(std::move(state)) {}
+  ~WireTransport() override { stop(); }
+  std::string_view name() const noexcept override { return "wire"; }
+  std::string peer() const override { return "the far end"; }
+  hf::Task<void> receive_exactly(hf::Buffer, hf::Time) override { co_return; }
+  hf::Task<void> send_all(hf::Buffer, hf::Time) override { co_return; }
+
+  void start(Owner& owner, std::size_t) noexcept override { state_->owner = &owner; }
+  void send(hf::Segments batch) noexcept override {
+    state_->batch = std::move(batch);
+    state_->sending = true;
+    if (state_->taking) take();
+  }
+  void stop() noexcept override {
+    state_->owner = nullptr;
+    state_->alive = false;
+    if (done_.queued) hf::Shard::current()->ready[0].remove(&done_);
+    done_.queued = false;
+  }
+  /// Moves what is being sent to the far end.
+  void take() noexcept {
+    if (!state_->sending || done_.queued) return;
+    for (const hf::Buffer& piece : state_->batch)
+      state_->out.insert(state_->out.end(), piece.data(), piece.data() + piece.size());
+    done_.queued = true;
+    hf::Shard::current()->schedule(&done_, hf::Group::system);
+  }
+
+ private:
+  struct Done : hf::detail::Work {
+    explicit Done(WireTransport& self) noexcept : Work(&Done::go), self(self) {}
+    static void go(hf::detail::Work* work) noexcept {
+      auto& done = static_cast<Done&>(*work);
+      done.queued = false;
+      WireState& state = *done.self.state_;
+      state.sending = false;
+      state.owner->on_sent(std::exchange(state.batch, hf::Segments()));
+    }
+    WireTransport& self;
+    bool queued = false;
+  };
+  std::shared_ptr<WireState> state_;
+  Done done_{*this};
+};
+
+/// The far end. All of it is called on the link's shard: inside `WireNode::step`.
+class Wire {
+ public:
+  Wire(net::detail::NetworkShard& shard, std::uint64_t number, std::uint64_t peer)
+      : state_(std::make_shared<WireState>()) {
+    net::detail::Installation installation;
+    installation.session = number;
+    installation.peer = {peer, 1, 1, "wire", "the far end"};
+    auto transport = std::make_unique<WireTransport>(state_);
+    transport_ = transport.get();
+    installation.transport = std::move(transport);
+    installation.settings.largest_message = std::uint64_t{1} << 30;
+    installation.settings.fragment_bytes = 256 << 10;
+    shard.install(installation).value();
+  }
+
+  bool alive() const noexcept { return state_->alive; }
+  bool acknowledging = true;  ///< Says so with each frame.
+
+  /// Sequence, acknowledgement and length are added.
+  void say(net::FrameHeader header, std::vector<std::byte> payload = {}) {
+    header.length = payload.size();
+    if (net::is_sequenced(header.kind)) header.sequence = ++said_;
+    if (acknowledging) header.acknowledgement = heard_;
+    std::vector<std::byte> bytes(net::FrameHeader::size);
+    header.encode(bytes.data());
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    feed(bytes);
+  }
+  void say(net::FrameKind kind, net::Lane lane = net::Lane::control, std::uint64_t message = 0,
+           std::uint64_t total = 0, std::uint8_t flags = 0) {
+    net::FrameHeader header;
+    header.kind = kind;
+    header.lane = lane;
+    header.message = message;
+    header.total = total;
+    header.flags = flags;
+    say(header);
+  }
+  void lend(std::uint64_t bytes) {
+    for (const net::Lane lane : {net::Lane::control, net::Lane::normal, net::Lane::bulk})
+      say(net::FrameKind::credit, lane, 0, bytes, net::frame_flag::window);
+  }
+  /// A whole message in one frame.
+  void say_message(net::Lane lane, std::uint64_t number, const net::Message& message,
+                   std::uint8_t flags = 0) {
+    net::FrameHeader header;
+    header.lane = lane;
+    header.message = number;
+    header.flags = flags;
+    auto bytes = encoded(message);
+    header.total = bytes.size();
+    say(header, std::move(bytes));
+  }
+  static std::vector<std::byte> encoded(const net::Message& message) {
+    std::vector<std::byte> bytes(net::wire::size_of(message));
+    net::wire::encode_head(message, std::span<std::byte, 64>(bytes.data(), 64));
+    if (!message.body.empty())
+      std::memcpy(bytes.data() + 64, message.body.data(), message.body.size());
+    return bytes;
+  }
+
+  /// The frames that came since the last call.
+  std::vector<WireFrame> hear() {
+    std::vector<WireFrame> frames;
+    std::size_t at = 0;
+    while (state_->out.size() - at >= net::FrameHeader::size) {
+      WireFrame frame;
+      const auto fault = decode(std::span<const std::byte, 64>(state_->out.data() + at, 64),
+                                net::FrameLimits(), frame.header);
+      if (fault != net::FrameFault::none) throw std::runtime_error("bad frame");
+      const std::size_t size = net::FrameHeader::size + frame.header.length;
+      if (state_->out.size() - at < size) break;
+      frame.payload.assign(state_->out.begin() + static_cast<std::ptrdiff_t>(at + 64),
+                           state_->out.begin() + static_cast<std::ptrdiff_t>(at + size));
+      if (frame.header.sequence) heard_ = frame.header.sequence;
+      frames.push_back(std::move(frame));
+      at += size;
+    }
+    state_->out.erase(state_->out.begin(), state_->out.begin() + static_cast<std::ptrdiff_t>(at));
+    return frames;
+  }
+  /// Those of one kind.
+  std::vector<WireFrame> hear(net::FrameKind kind) {
+    auto frames = hear();
+    std::erase_if(frames, [&](const WireFrame& frame) { return frame.header.kind != kind; });
+    return frames;
+  }
+
+  void stop_reading() noexcept { state_->taking = false; }
+  void read_again() noexcept {
+    state_->taking = true;
+    if (alive()) transport_->take();
+  }
+  void hang_up() {
+    if (alive())
+      state_->owner->on_ended(hf::Error(hf::Errc::closed, "receive", "the far end hung up"));
+  }
+  /// Bytes as they are; where the link wants them, as from a socket.
+  void feed(std::span<const std::byte> bytes) {
+    while (!bytes.empty() && alive()) {
+      hf::Buffer target = state_->owner->receive_target();
+      if (target.empty()) {
+        const auto part = bytes.first(std::min<std::size_t>(bytes.size(), 16 << 10));
+        bytes = bytes.subspan(part.size());
+        hf::Buffer chunk = hf::Buffer::heap(part.size());
+        std::memcpy(chunk.data(), part.data(), part.size());
+        state_->owner->on_chunk(std::move(chunk));
+      } else {
+        const auto part = bytes.first(std::min(bytes.size(), target.size()));
+        bytes = bytes.subspan(part.size());
+        std::memcpy(target.data(), part.data(), part.size());
+        state_->owner->on_filled(part.size());
+      }
+    }
+  }
+
+ private:
+  std::shared_ptr<WireState> state_;
+  WireTransport* transport_ = nullptr;
+  std::uint64_t said_ = 0, heard_ = 0;
+};
+
+/// The near end: a node with a network that has no peer but those wires.
+class WireNode {
+ public:
+  explicit WireNode(net::Network::Options options = {}) {
+    options.node_id = 1;
+    options.incarnation = 1;
+    options.boot_id = "near";
+    core_ = std::make_shared<net::detail::NetworkCore>(node.runtime(), options, handler);
+  }
+  ~WireNode() {
+    step([&] { core_->stop_here(); });
+    pass(1ms);
+  }
+
+  /// Runs `what` on the shard, and then whatever that has led to.
+  void step(std::function<void()> what) {
+    world.run(node, 0, [&what](hf::Runtime&) { return run_step(&what); });
+    world.run_for(1ms);
+  }
+  /// Time goes by; the wires keep their links alive.
+  void pass(hf::Duration span) {
+    while (span > 0ns) {
+      const auto part = std::min<hf::Duration>(span, 500ms);
+      span -= part;
+      world.run_for(part);
+      step([&] {
+        for (auto& wire : wires_)
+          if (wire->alive()) wire->say(net::FrameKind::heartbeat);
+      });
+    }
+  }
+  Wire& add_wire() {
+    step([&] {
+      const std::uint64_t number = wires_.size() + 1;
+      wires_.push_back(std::make_unique<Wire>(core_->here(), number, 100 + number));
+    });
+    return *wires_.back();
+  }
+  /// The session behind the `index`-th wire, on the shard.
+  net::SessionRef session(std::size_t index = 0) { return core_->here().session(101 + index); }
+  /// As the directory does when a link has ended.
+  void end_session(std::size_t index = 0) {
+    core_->here().end_session(index + 1, hf::Error(hf::Errc::peer_lost, "use a session", "gone"));
+  }
+  /// Sends without waiting for it; `code` gets its outcome.
+  void start_send(std::size_t body, net::Lane lane, hf::Duration within = 5s,
+                  std::error_code* code = nullptr, std::size_t index = 0) {
+    hf::Shard::current()->spawn(send(session(index), body, lane, within, code));
+  }
+  static hf::Task<void> send(net::SessionRef session, std::size_t body, net::Lane lane,
+                             hf::Duration within, std::error_code* code) {
+    net::Message message;
+    if (body) message.body = hf::Buffer::heap(body);
+    try {
+      co_await session->send(std::move(message), lane, hf::after(within));
+      if (code) *code = {};
+    } catch (const hf::Error& error) {
+      if (code) *code = error.code();
+    }
+  }
+  hf::Shard& shard() { return node.runtime().shard(0); }
+
+  Handler handler;
+  hf::SimWorld world;
+  hf::SimNode& node = world.add_node();
+
+ private:
+  static hf::Task<void> run_step(std::function<void()>* what) {
+    (*what)();
+    co_return;
+  }
+  std::shared_ptr<net::detail::NetworkCore> core_;
+  std::vector<std::unique_ptr<Wire>> wires_;
+};
+
+}  // namespace net_test
