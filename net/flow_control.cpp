@@ -154,9 +154,9 @@ void ReceiveAccount::listen() noexcept {
   set_listening(listening_, wanted && owner_);
 }
 
-std::uint64_t ReceiveAccount::take_owed(Lane lane) noexcept {
+std::uint64_t ReceiveAccount::take_owed(Lane lane, bool all) noexcept {
   LaneWindow& window = lane_of(lane);
-  if (window.owed < window.window / 4) return 0;
+  if (!all && window.owed < window.window / 4) return 0;
   window.used -= window.owed;
   return std::exchange(window.owed, 0);
 }

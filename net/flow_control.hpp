@@ -62,6 +62,8 @@ class ReceiveBudget {
   void close_windows(std::uint64_t bytes, std::uint64_t unused) noexcept;
 
   bool try_take(std::uint64_t bytes) noexcept;
+  /// Somebody waits.
+  bool is_contended() const noexcept { return !waiting_.empty(); }
   /// First come, first served. May grant at once.
   void wait(Waiting& waiting) noexcept;
   /// It waits no longer, and those behind it may go on.
@@ -128,9 +130,11 @@ class ReceiveAccount {
 
   /// A message of that cost arrives on the lane's credit. False: the peer had no such credit.
   bool charge(Lane lane, std::uint64_t cost) noexcept;
-  /// Credit to be returned to the peer on that lane; 0 while it is not worth a frame.
-  std::uint64_t take_owed(Lane lane) noexcept;
+  /// Credit to be returned to the peer on that lane; 0 while it is not worth a frame, unless `all`
+  /// is asked for: a peer may wait for just that little.
+  std::uint64_t take_owed(Lane lane, bool all = false) noexcept;
 
+  std::uint64_t reply_window() const noexcept { return reply_window_; }
   std::uint32_t largest_reply_room() const noexcept;
   /// Reserves the room of one answer. False: an ask has to wait.
   bool promise_reply(std::uint32_t room) noexcept;

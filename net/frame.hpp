@@ -32,11 +32,12 @@ enum class FrameKind : std::uint8_t {
   grant = 3,        ///< `message` may be sent as a whole.
   refuse = 4,       ///< `message` can never be granted; the payload is a text that says why.
   withdraw = 5,     ///< The announced `message` will not be sent.
-  credit = 6,       ///< `total` more bytes may be sent on this channel and lane.
+  credit = 6,       ///< `total` more bytes may be sent on this channel and lane. With the flag
+                    ///< window, `message` on lane control is the sender's room for answers.
   acknowledge = 7,  ///< Nothing but its acknowledgement.
   heartbeat = 8,    ///< `message` is the sender's clock, to be sent back.
   heartbeat_reply = 9,
-  close = 10,  ///< No frame but acknowledgements follows; the payload may say why.
+  close = 10,  ///< Only acknowledgements and heartbeats follow; the payload may say why.
   hello = 32,  ///< Handshake, each with a FlatBuffer as payload.
   challenge = 33,
   proof = 34,

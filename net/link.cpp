@@ -23,6 +23,17 @@ constexpr Duration ack_delay = 20ms;
 constexpr Duration retry_delay = 1ms;
 // Requests of the peer that wait to be answered; more is an attack on our memory.
 constexpr std::size_t control_limit = 1024;
+// No node lends more than that on a lane, or for answers; what a peer says beyond it is refused.
+constexpr std::uint64_t largest_window = 64 << 20;
+// What a peer may leave unacknowledged before it gets no more: a share of the send pool, since
+// that is what it keeps from others.
+constexpr std::uint64_t unacknowledged_most = 16 << 20, unacknowledged_least = 1 << 20;
+constexpr std::size_t send_pool_share = 8;
+// A peer is slow, not stuck, while so much comes with each heartbeat.
+constexpr std::uint64_t progress_bytes = 4 << 10;
+// Heartbeats without progress after which the peer has to go: with a granted message while others
+// wait for its memory, or in any case.
+constexpr int patience_for_others = 5, patience = 30;
 
 constexpr Lane all_lanes[lane_count] = {Lane::control, Lane::normal, Lane::bulk};
 
@@ -64,6 +75,9 @@ Link::Link(LinkOwner& owner, Session& session, std::unique_ptr<Transport> transp
       budget_(std::move(budget)),
       settings_(settings),
       account_(ReceiveAccount::open(budget_, *this)),
+      unacknowledged_limit_(
+          std::clamp<std::uint64_t>(shard_.send_pool().usage().quota_bytes / send_pool_share,
+                                    unacknowledged_least, unacknowledged_most)),
       carry_(Buffer::heap(FrameHeader::size)) {
   for (const Lane lane : all_lanes) {
     in(lane).grant.link = this;
@@ -90,6 +104,7 @@ void Link::drop_grants() noexcept {
     if (std::exchange(lane.grant.granted, false)) bytes += lane.grant.bytes;
   }
   budget_->give_back(bytes);
+  for (LaneIn& lane : in_) lane.memory = Buffer();
 }
 
 template <class Work>
@@ -111,34 +126,44 @@ void Link::start(Buffer first) {
     transport_->start(*this, settings_.unsent_backlog_bytes);
   }
   for (const Lane lane : all_lanes)
-    control(FrameKind::credit, lane, 0, account_->window(lane), frame_flag::window);
+    control(FrameKind::credit, lane, lane == Lane::control ? account_->reply_window() : 0,
+            account_->window(lane), frame_flag::window);
   shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
 }
 
 // ---- Sending: into the queues
 // --------------------------------------------------------------------
 
+/// What of the asker's room an answer sets free again.
+std::uint64_t Link::room_for_answer(const Envelope& envelope) noexcept {
+  return is_answer(envelope.kind) && envelope.reply_room ? credit_cost(envelope.reply_room) : 0;
+}
+
 bool Link::is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept {
   return is_answer(envelope.kind) && envelope.reply_room && total <= envelope.reply_room;
 }
 
-bool Link::take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane,
-                     bool granted) noexcept {
+bool Link::take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane) noexcept {
   const std::uint64_t cost = credit_cost(total);
-  if (!granted && lane.credit < cost) return false;
+  if (lane.credit < cost || !acknowledges()) return false;
   if (!staging_has(std::min<std::uint64_t>(FrameHeader::size + total, 2 * copy_limit))) {
     // Nothing tells when the shard's send pool has room again, so ask again soon.
     if (!retry_timer_.running()) shard_.start_timer(retry_timer_, after(retry_delay));
     return false;
   }
-  if (envelope.kind == MessageKind::ask) {
-    const std::uint32_t room =
-        std::min(envelope.reply_room ? envelope.reply_room : settings_.reply_room,
-                 account_->largest_reply_room());
-    if (!account_->promise_reply(room)) return false;
-    envelope.reply_room = room;
-  }
-  if (!granted) lane.credit -= cost;
+  if (!promise_room(envelope)) return false;
+  lane.credit -= cost;
+  return true;
+}
+
+/// An ask keeps the room of its answer free from now on. False: it has to wait for that.
+bool Link::promise_room(Envelope& envelope) noexcept {
+  if (envelope.kind != MessageKind::ask) return true;
+  const std::uint32_t room =
+      std::min(envelope.reply_room ? envelope.reply_room : settings_.reply_room,
+               account_->largest_reply_room());
+  if (!account_->promise_reply(room)) return false;
+  envelope.reply_room = room;
   return true;
 }
 
@@ -149,7 +174,7 @@ Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
     return Room::taken;
   }
   if (!to.waiting.empty() || to.announced || credit_cost(total) > to.window / 2 ||
-      !take_room(message.envelope, total, to, false))
+      !take_room(message.envelope, total, to))
     return Room::none;
   queue(message, total, lane, ++to.last_message);
   return Room::taken;
@@ -166,8 +191,15 @@ void Link::leave(Session::SendAwaiter& awaiter) noexcept {
     withdraw(awaiter.lane_, lane.announced);
     lane.announced = 0;
     lane.granted = false;
+    unpromise_room(awaiter.message_.envelope);
   }
   pump(awaiter.lane_);
+}
+
+void Link::unpromise_room(const Envelope& envelope) noexcept {
+  if (envelope.kind != MessageKind::ask) return;
+  account_->unpromise_reply(envelope.reply_room);
+  on_reply_room();
 }
 
 // If the announcement has not left yet, the peer needs to know of neither.
@@ -190,13 +222,15 @@ void Link::pump(Lane name) noexcept {
       if (lane.announced || lane.window == 0) return;
       if (credit_cost(first.total_) > lane.window / 2) {
         // Requests overtake what is queued, so the peer would hear of two granted messages at once.
-        if (lane.not_begun) return;
+        if (lane.not_begun || !acknowledges()) return;
+        // Once granted it goes at once: the peer keeps memory for it.
+        if (!promise_room(first.message_.envelope)) return;
         lane.announced = first.announced_ = ++lane.last_message;
         control(FrameKind::announce, name, lane.announced, first.total_);
         return;
       }
     }
-    if (!take_room(first.message_.envelope, first.total_, lane, granted)) return;
+    if (!granted && !take_room(first.message_.envelope, first.total_, lane)) return;
     std::uint64_t number = first.announced_;
     if (granted) {
       lane.announced = first.announced_ = 0;
@@ -218,6 +252,7 @@ void Link::pump_asks() { pump_all(); }
 
 void Link::queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
                  std::uint8_t flags) {
+  const std::uint64_t answers = room_for_answer(message.envelope);
   if (total <= copy_limit && out(lane).not_begun != number) {
     queue_small(message, total, lane, number, flags);
   } else {
@@ -225,6 +260,7 @@ void Link::queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t
   }
   message = Message();
   LaneOut& to = out(lane);
+  to.queue.back().answers += answers;
   ++to.frames;
   ++to.sent;
   queued_bytes_ += total;
@@ -313,7 +349,7 @@ void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::ui
 
 void Link::control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64_t total,
                    std::uint8_t flags, std::string text) {
-  if (end_) return;
+  if (end_ || close_sent_) return;
   const bool answers = kind == FrameKind::grant || kind == FrameKind::refuse;
   if (answers && controls_.size() >= control_limit)
     return corrupt("more requests than can be answered");
@@ -412,6 +448,7 @@ void Link::compose_controls(Segments& batch) {
     header.kind = FrameKind::heartbeat;
     header.message = static_cast<std::uint64_t>(shard_.now().time_since_epoch().count());
     emit_frame(header, {}, batch);
+    if (!probe_) probe_ = Probe{header.message, sequence_};
     owes_heartbeat_ = false;
   }
   if (echo_) {
@@ -420,15 +457,16 @@ void Link::compose_controls(Segments& batch) {
     emit_frame(header, {}, batch);
     echo_.reset();
   }
-  if (owes_credit_) {
-    owes_credit_ = false;
+  if (close_sent_) return;
+  if (owes_credit_ || owes_all_credit_) {
     for (const Lane lane : all_lanes) {
       header = FrameHeader();
       header.kind = FrameKind::credit;
       header.lane = lane;
-      header.total = account_->take_owed(lane);
+      header.total = account_->take_owed(lane, owes_all_credit_);
       if (header.total) emit_frame(header, {}, batch);
     }
+    owes_credit_ = owes_all_credit_ = false;
   }
   std::size_t count = 0;
   while (count < controls_.size() && batch.count() < Transport::batch_pieces / 2) {
@@ -439,6 +477,7 @@ void Link::compose_controls(Segments& batch) {
 }
 
 void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
+  if (!acknowledges()) return;
   while (!lane.queue.empty() && batch.size_bytes() < batch_bytes &&
          batch.count() + 2 <= Transport::batch_pieces) {
     Outgoing& next = lane.queue.front();
@@ -449,6 +488,7 @@ void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
       lane.frames -= next.frames;
       emit_run(next, batch);
     }
+    asked_ -= std::min(asked_, next.answers);
     lane.queue.pop_front();
   }
 }
@@ -524,10 +564,15 @@ void Link::on_sent(Segments batch) noexcept {
 void Link::acknowledged(std::uint64_t sequence) noexcept {
   if (sequence <= acknowledged_) return;
   acknowledged_ = sequence;
+  const bool was_full = !acknowledges();
   while (!retained_.empty() && retained_.front().last_sequence <= sequence) {
     retained_bytes_ -= retained_.front().batch.size_bytes();
     recycle(retained_.front().batch);
     retained_.pop_front();
+  }
+  if (was_full && acknowledges()) {
+    later(flush_later_);
+    later(pump_later_);
   }
 }
 
@@ -732,13 +777,17 @@ bool Link::begin_data() {
   lane.total = frame_.total;
   lane.received = 0;
   lane.flags = frame_.flags;
+  lane.granted = granted;
   lane.memory = account_->allocate(charge, cost, frame_.total);
   return true;
 }
 
 void Link::advance(std::size_t size) {
   remaining_ -= size;
-  if (frame_.kind == FrameKind::data) in(frame_.lane).received += size;
+  if (frame_.kind == FrameKind::data) {
+    in(frame_.lane).received += size;
+    in(frame_.lane).progress += size;
+  }
   if (!remaining_) finish_frame();
 }
 
@@ -760,17 +809,30 @@ void Link::finish_message(LaneIn& lane) {
   deliver(frame_.lane, std::move(*message), total, lane.flags);
 }
 
-// The room that an ask has kept for this answer is taken by it, or free again.
-bool Link::settle_answer(const Envelope& envelope, std::uint64_t total, std::uint8_t flags) {
+// The room that an ask has kept for its answer is taken by that, or free again; and what the peer's
+// asks keep free is no more than it has.
+bool Link::settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags) {
   const bool prepaid = flags & frame_flag::prepaid;
-  if (!is_answer(envelope.kind) || envelope.reply_room == 0) return !prepaid;
-  return prepaid ? account_->finish_reply(envelope.reply_room, total)
-                 : account_->release_reply(envelope.reply_room);
+  const bool has_room = is_answer(envelope.kind) && envelope.reply_room != 0;
+  const bool fits = !has_room ? !prepaid
+                    : prepaid ? account_->finish_reply(envelope.reply_room, total)
+                              : account_->release_reply(envelope.reply_room);
+  if (!fits) {
+    corrupt("it answered more than it was asked");
+    return false;
+  }
+  if (envelope.kind != MessageKind::ask || !envelope.reply_room) return true;
+  const std::uint64_t room = credit_cost(envelope.reply_room);
+  if (room > peer_reply_window_ - asked_) {
+    corrupt("it asked for more than it has room for answers");
+    return false;
+  }
+  asked_ += room;
+  return true;
 }
 
 void Link::deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags) {
-  if (!settle_answer(message.envelope, total, flags))
-    return corrupt("it answered more than it was asked");
+  if (!settle(message.envelope, total, flags)) return;
   ++in(lane).received_count;
   message.envelope.link = settings_.index;
   owner_.handler().on_message(session_, lane, std::move(message));
@@ -790,6 +852,7 @@ void Link::obey() {
       if (!lane.waiting.empty() && lane.waiting.front().announced_ == frame_.message) {
         Session::SendAwaiter& first = lane.waiting.front();
         first.announced_ = 0;
+        unpromise_room(first.message_.envelope);
         first.failure_ = std::make_unique<Error>(
             Errc::too_large, "send a message of " + std::to_string(first.total_) + " bytes",
             "the peer refused it: " + text_, "raise the receiver's budget or split the message");
@@ -808,7 +871,13 @@ void Link::obey() {
       return;
     }
     case FrameKind::credit:
-      if (frame_.flags & frame_flag::window) lane.window += frame_.total;
+      if (frame_.flags & frame_flag::window) {
+        lane.window += frame_.total;
+        if (frame_.lane == Lane::control)
+          peer_reply_window_ = std::max(peer_reply_window_, frame_.message);
+        if (lane.window > largest_window || peer_reply_window_ > largest_window)
+          return corrupt("it lent more than any node has");
+      }
       lane.credit += frame_.total;
       if (lane.credit > lane.window) return corrupt("it returned more credit than it had lent");
       return pump(frame_.lane);
@@ -817,6 +886,10 @@ void Link::obey() {
       const auto span =
           shard_.now().time_since_epoch().count() - static_cast<std::int64_t>(frame_.message);
       if (span >= 0) round_trip_ = Duration(span);
+      // What was sent before a heartbeat has come when that is answered.
+      if (!probe_ || probe_->message != frame_.message) return;
+      if (frame_.acknowledgement < std::exchange(probe_, std::nullopt)->sequence)
+        corrupt("it does not acknowledge what it has received");
       return;
     }
     case FrameKind::close:
@@ -876,7 +949,7 @@ void Link::on_reply_room() noexcept {
 
 void Link::acknowledge_now() {
   if (delivered_ == ack_sent_) return;
-  owes_ack_ = true;
+  owes_ack_ = owes_all_credit_ = true;
   flush();
 }
 
@@ -886,9 +959,41 @@ void Link::heartbeat() {
     return fail(Error(Errc::peer_lost, "hear from " + transport_->peer(),
                       "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",
                       "its process or host stopped, or the network drops packets"));
+  if (!watch_progress()) return;
   shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
-  owes_heartbeat_ = true;
+  owes_heartbeat_ = owes_all_credit_ = true;
   flush();
+}
+
+// A peer that is alive and yet moves nothing keeps memory from others: what was sent to it and not
+// acknowledged, and what was granted to it.
+bool Link::watch_progress() noexcept {
+  const bool acknowledges_something =
+      retained_.empty() || std::exchange(acknowledged_at_tick_, acknowledged_) != acknowledged_;
+  unacknowledged_ticks_ = acknowledges_something ? 0 : unacknowledged_ticks_ + 1;
+  if (unacknowledged_ticks_ >= patience) {
+    fail(Error(Errc::peer_lost, "send to " + transport_->peer(),
+               "it acknowledged nothing for " + std::to_string(patience) + " heartbeats",
+               "the network is far too slow, or the peer does not keep to the protocol"));
+    return false;
+  }
+  const bool brings =
+      bytes_received_ - std::exchange(bytes_at_tick_, bytes_received_) >= progress_bytes;
+  idle_ticks_ = brings ? 0 : idle_ticks_ + 1;
+  for (LaneIn& lane : in_) {
+    const bool lent = lane.grant.granted || (lane.active() && lane.granted);
+    const bool moves = std::exchange(lane.progress, 0) >= progress_bytes;
+    lane.idle_ticks = lent && !moves ? lane.idle_ticks + 1 : 0;
+    const bool in_the_way =
+        budget_->is_contended() && std::min(lane.idle_ticks, idle_ticks_) >= patience_for_others;
+    if (!in_the_way && lane.idle_ticks < patience) continue;
+    fail(Error(Errc::peer_lost, "receive from " + transport_->peer(),
+               "it was granted a large message and did not send it for " +
+                   std::to_string(lane.idle_ticks) + " heartbeats",
+               "the network is far too slow, or the peer does not keep to the protocol"));
+    return false;
+  }
+  return true;
 }
 
 void Link::begin_close(Error reason) noexcept {

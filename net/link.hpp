@@ -89,6 +89,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     std::byte* begin = nullptr;
     std::size_t size = 0;
     std::uint32_t frames = 0;
+    std::uint64_t answers = 0;  ///< Bytes of the peer's room for answers that these set free.
 
     Segments pieces;
     std::uint64_t total = 0, offset = 0, message = 0;
@@ -119,6 +120,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     std::uint64_t last_message = 0;
     std::uint64_t message = 0, total = 0, received = 0;  ///< Of the message in progress.
     std::uint8_t flags = 0;
+    bool granted = false;        ///< The message in progress was.
+    std::uint64_t progress = 0;  ///< Bytes of fragments since the last heartbeat.
+    int idle_ticks = 0;          ///< Heartbeats in which what is granted did not come nearer.
     Buffer memory;
     Grant grant;
     std::uint64_t received_count = 0;
@@ -127,6 +131,10 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   struct Retained {
     std::uint64_t last_sequence;
     Segments batch;
+  };
+  /// A heartbeat that was not answered yet, and the last frame before it.
+  struct Probe {
+    std::uint64_t message, sequence;
   };
   struct Control {
     FrameHeader header;
@@ -157,7 +165,12 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   // Sending: into the queues.
   bool is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept;
-  bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane, bool granted) noexcept;
+  static std::uint64_t room_for_answer(const Envelope& envelope) noexcept;
+  bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane) noexcept;
+  bool promise_room(Envelope& envelope) noexcept;
+  void unpromise_room(const Envelope& envelope) noexcept;
+  /// The peer has not left too much unacknowledged.
+  bool acknowledges() const noexcept { return retained_bytes_ < unacknowledged_limit_; }
   void queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
              std::uint8_t flags = 0);
   void queue_small(const Message& message, std::uint64_t total, Lane lane, std::uint64_t number,
@@ -202,7 +215,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void obey_announce();
   void drop_grants() noexcept;
   void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
-  bool settle_answer(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
+  bool settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
   void after_receive();
   bool in_bulk() const noexcept;
   void corrupt(std::string found);
@@ -210,6 +223,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void on_credit_owed() noexcept override;
   void on_reply_room() noexcept override;
   void heartbeat();
+  bool watch_progress() noexcept;
   void acknowledge_now();
   void pump_asks();
   void check_closed() noexcept;
@@ -234,11 +248,18 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t acknowledged_ = 0;  ///< By the peer.
   std::deque<Retained> retained_;
   std::uint64_t retained_bytes_ = 0, queued_bytes_ = 0;
+  const std::uint64_t unacknowledged_limit_;
+  std::uint64_t acknowledged_at_tick_ = 0;
+  int unacknowledged_ticks_ = 0;
+  std::uint64_t peer_reply_window_ = 0;
+  std::uint64_t asked_ = 0;  ///< Of that window, by asks whose answers have not left.
   std::vector<Segments> spare_;
   std::uint64_t batch_last_ = 0;
   bool sending_ = false;
-  bool owes_ack_ = false, owes_heartbeat_ = false, owes_credit_ = false;
+  bool owes_ack_ = false, owes_heartbeat_ = false;
+  bool owes_credit_ = false, owes_all_credit_ = false;
   std::optional<std::uint64_t> echo_;
+  std::optional<Probe> probe_;
   unsigned without_bulk_ = 0;
 
   // Receiving.
@@ -252,6 +273,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t ack_sent_ = 0;
   std::uint64_t unacked_bytes_ = 0;
   int silent_ticks_ = 0;
+  std::uint64_t bytes_at_tick_ = 0;
+  int idle_ticks_ = 0;
 
   std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, batches_ = 0;
   Duration round_trip_{0};

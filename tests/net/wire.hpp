@@ -47,6 +47,7 @@ class WireTransport final : public net::Transport {
   void stop() noexcept override {
     state_->owner = nullptr;
     state_->alive = false;
+    state_->batch.clear();  // its memory is this shard's
     if (done_.queued) hf::Shard::current()->ready[0].remove(&done_);
     done_.queued = false;
   }
@@ -115,9 +116,12 @@ class Wire {
     header.flags = flags;
     say(header);
   }
+  static constexpr std::uint64_t reply_window = 64 << 10;
+  /// Windows of so many bytes, and room for answers.
   void lend(std::uint64_t bytes) {
     for (const net::Lane lane : {net::Lane::control, net::Lane::normal, net::Lane::bulk})
-      say(net::FrameKind::credit, lane, 0, bytes, net::frame_flag::window);
+      say(net::FrameKind::credit, lane, lane == net::Lane::control ? reply_window : 0, bytes,
+          net::frame_flag::window);
   }
   /// A whole message in one frame.
   void say_message(net::Lane lane, std::uint64_t number, const net::Message& message,
@@ -202,7 +206,8 @@ class Wire {
 /// The near end: a node with a network that has no peer but those wires.
 class WireNode {
  public:
-  explicit WireNode(net::Network::Options options = {}) {
+  explicit WireNode(net::Network::Options options = {}, hf::SimNodeOptions node_options = {})
+      : node(world.add_node(std::move(node_options))) {
     options.node_id = 1;
     options.incarnation = 1;
     options.boot_id = "near";
@@ -243,6 +248,9 @@ class WireNode {
   void end_session(std::size_t index = 0) {
     core_->here().end_session(index + 1, hf::Error(hf::Errc::peer_lost, "use a session", "gone"));
   }
+  void begin_close(std::size_t index = 0) {
+    core_->here().begin_close(index + 1, hf::Error(hf::Errc::closed, "use a session", "done"));
+  }
   /// Sends without waiting for it; `code` gets its outcome.
   void start_send(std::size_t body, net::Lane lane, hf::Duration within = 5s,
                   std::error_code* code = nullptr, std::size_t index = 0) {
@@ -263,7 +271,7 @@ class WireNode {
 
   Handler handler;
   hf::SimWorld world;
-  hf::SimNode& node = world.add_node();
+  hf::SimNode& node;
 
  private:
   static hf::Task<void> run_step(std::function<void()>* what) {
