@@ -1,5 +1,6 @@
 // Figures of the runtime alone: two shards, and a socket.
 #include <atomic>
+#include <future>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/socket.hpp>
