@@ -98,10 +98,14 @@ std::uint64_t size_of(const Share& share, std::uint64_t free) noexcept {
 
 }  // namespace
 
-bool ReceiveAccount::is_possible(const ReceiveBudget& budget) noexcept {
+std::uint64_t ReceiveAccount::least_windows() noexcept {
   std::uint64_t least = reply_share.least;
   for (const Share& share : lane_shares) least += share.least;
-  return budget.free() >= least;
+  return least;
+}
+
+bool ReceiveAccount::is_possible(const ReceiveBudget& budget) noexcept {
+  return budget.free() >= least_windows();
 }
 
 Error ReceiveAccount::no_memory(const ReceiveBudget& budget) {

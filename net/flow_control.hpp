@@ -116,6 +116,8 @@ class ReceiveAccount {
     ReceiveAccount* account_ = nullptr;
   };
 
+  /// What the windows of one link take at least.
+  static std::uint64_t least_windows() noexcept;
   /// Whether the budget has room for the windows of one more link, and the error if not.
   static bool is_possible(const ReceiveBudget& budget) noexcept;
   static Error no_memory(const ReceiveBudget& budget);

@@ -14,6 +14,9 @@
 namespace hyperframes::net::detail {
 namespace {
 
+// Fewer than what a peer lets shake hands at the same time.
+constexpr std::uint32_t links_at_once = 32;
+
 void system_random(std::span<std::byte> into) {
   if (::RAND_bytes(reinterpret_cast<unsigned char*>(into.data()), static_cast<int>(into.size())) !=
       1)
@@ -113,8 +116,35 @@ std::span<const std::byte> payload_of(const Buffer& frame) {
 
 /// A peer that has not shown who it is. The oldest one gives way when there are too many.
 struct NetworkCore::Pending : hyperframes::detail::ListNode {
-  explicit Pending(CancelSource* parent) noexcept : cancel(parent) {}
+  Pending(NetworkCore& core, CancelSource* parent) : core(core), cancel(parent) {
+    core.handshakes_.push_back(*this);
+    if (++core.handshake_count_ > core.options_.max_handshakes) core.handshakes_.front().give_way();
+  }
+  ~Pending() {
+    if (linked()) --core.handshake_count_;
+  }
+  /// Leaves the list now, so that the next to come asks another one.
+  void give_way() {
+    unlink();
+    --core.handshake_count_;
+    cancel.cancel(Errc::exhausted);
+  }
+  NetworkCore& core;
   CancelSource cancel;
+};
+
+/// While in scope, a session with that node is in the making here.
+class NetworkCore::Connecting {
+ public:
+  Connecting(NetworkCore& core, std::uint64_t node) : core_(core), node_(node) {
+    core_.connecting_.insert(node_);
+  }
+  ~Connecting() { core_.connecting_.erase(node_); }
+  Connecting(const Connecting&) = delete;
+
+ private:
+  NetworkCore& core_;
+  std::uint64_t node_;
 };
 
 NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler)
@@ -247,7 +277,12 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
   stopping_ = true;
   if (scope_) {
     scope_->cancel(Errc::shutting_down);
-    co_await scope_->join();
+    try {
+      co_await scope_->join();
+    } catch (const Error& error) {
+      if (error.is(Errc::cancelled)) throw;  // this call was
+      log::warning(error.what());
+    }
   }
   const Error reason(Errc::closed, "use a session", "this node closed its network");
   for (const auto& [node, entry] : entries_)
@@ -328,9 +363,13 @@ Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener)
     bool failed = false;
     try {
       transport = co_await listener->accept();
+      scope_->spawn(serve(std::move(transport)));
     } catch (const Error& error) {
       if (stopping_ || error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
       log::warning(error.what());
+      failed = true;
+    } catch (const std::exception& error) {
+      log::warning(std::string("accepting a peer failed: ") + error.what());
       failed = true;
     }
     if (failed) {
@@ -340,25 +379,22 @@ Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener)
       } catch (const Error&) {
         co_return;
       }
-      continue;
     }
-    scope_->spawn(serve(std::move(transport)));
   }
 }
 
 Task<void> NetworkCore::serve(std::unique_ptr<Transport> transport) {
   hyperframes::detail::PromiseBase& promise = co_await CurrentPromise{};
-  Pending pending(promise.cancel);
-  handshakes_.push_back(pending);
-  if (++handshake_count_ > options_.max_handshakes)
-    handshakes_.front().cancel.cancel(Errc::exhausted);
+  Pending pending(*this, promise.cancel);
   try {
     co_await with_cancellation(
         pending.cancel, shake_hands(std::move(transport), after(timing().handshake_deadline())));
   } catch (const Error& error) {
     note_refusal(error);
+  } catch (const std::exception& error) {
+    // Such as no memory, in this one handshake: the next may have some.
+    note_refusal(Error(Errc::internal, "let a peer in", error.what()));
   }
-  --handshake_count_;
 }
 
 // Anybody can make these lines: one a second is enough.
@@ -441,6 +477,7 @@ std::optional<Reject> NetworkCore::admit(const Hello& hello, const Transport& tr
 
 std::optional<Reject> NetworkCore::admit_first_link(const Hello& hello,
                                                     const Transport& transport) {
+  if (const auto fault = too_many_links(hello.node)) return Reject{Check::limits, *fault};
   const std::uint64_t node = hello.node.node_id;
   if (const auto found = entries_.find(node); found != entries_.end()) {
     const Entry& entry = found->second;
@@ -467,6 +504,17 @@ std::optional<Reject> NetworkCore::admit_first_link(const Hello& hello,
   entries_.emplace(node, std::move(entry));
   changed_.pulse();
   return std::nullopt;
+}
+
+/// Each link has windows of its own, and one peer's may take half of a shard's budget.
+std::optional<std::string> NetworkCore::too_many_links(const NodeDescription& node) const {
+  const std::uint64_t shards = runtime_.shard_count();
+  const std::uint64_t a_shard = std::max<std::uint64_t>(
+      1, options_.receive_budget_bytes / 2 / ReceiveAccount::least_windows());
+  if (node.shard_count <= shards * a_shard) return std::nullopt;
+  return "a session of nodes with " + std::to_string(shards) + " and " +
+         std::to_string(node.shard_count) + " shards needs more links than the receive budget of " +
+         std::to_string(options_.receive_budget_bytes) + " bytes has room for";
 }
 
 // ---- Connecting
@@ -526,6 +574,7 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline
     if (!greeting) continue;
     if (const auto known = look_up(greeting->challenge.node)) co_return *known;
     const std::uint64_t node = greeting->challenge.node.node_id;
+    const Connecting connecting(*this, node);  // before anything else can run
     const bool opened = co_await open_session(addresses[i], std::move(*greeting), deadline);
     co_return Attempt{node, opened};
   }
@@ -548,6 +597,9 @@ Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transp
                 "it chose protocol " + std::to_string(greeting.challenge.protocol) +
                     ", this node speaks " + std::to_string(protocol_min) + " to " +
                     std::to_string(protocol_max));
+  if (const auto fault = too_many_links(node))
+    throw Error(Errc::rejected, "connect to " + transport->peer(), *fault,
+                "raise this node's receive_budget_bytes");
   if (node.node_id == options_.node_id && node.incarnation == options_.incarnation)
     throw Error(Errc::rejected, "connect to " + transport->peer(), "it is this node itself",
                 "give the address of another node");
@@ -610,63 +662,76 @@ Task<std::unique_ptr<Transport>> NetworkCore::enter(Greeting greeting, Time dead
 Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Time deadline) {
   const NodeDescription node = greeting.challenge.node;
   const std::uint64_t session = greeting.hello.session;
-  connecting_.insert(node.node_id);
   std::uint64_t number = 0;
+  std::optional<Error> failure;
   try {
     std::unique_ptr<Transport> first = co_await enter(std::move(greeting), deadline);
     const bool wanted = first && !entries_.contains(node.node_id) && !stopping_;
-    if (wanted) {
-      Entry entry = make_entry(node, session, true, *first);
-      number = entry.number;
-      for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
-      entries_.emplace(node.node_id, std::move(entry));
-      co_await open_links(number, address, node, std::move(first), deadline);
-      entries_.at(node.node_id).ready = true;
-      changed_.pulse();
-    }
-    connecting_.erase(node.node_id);
-    co_return wanted;
+    if (!wanted) co_return false;
+    Entry entry = make_entry(node, session, true, *first);
+    number = entry.number;
+    for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
+    entries_.emplace(node.node_id, std::move(entry));
+    co_await open_links(number, address, std::move(first), deadline);
+    entry_of(number).ready = true;
+    changed_.pulse();
+    co_return true;
   } catch (const Error& error) {
-    connecting_.erase(node.node_id);
-    if (number && find(number) != entries_.end()) end_session(node.node_id, error);
-    throw;
+    failure = error;
+  } catch (const std::exception& error) {
+    failure = Error(Errc::internal, "connect to " + address.to_string(), error.what());
   }
+  if (number && find(number) != entries_.end()) end_session(node.node_id, *failure);
+  throw *failure;
 }
 
-Task<void> NetworkCore::open_links(std::uint64_t number, Endpoint address, NodeDescription node,
+NetworkCore::Entry& NetworkCore::entry_of(std::uint64_t number) {
+  const auto found = find(number);
+  if (found != entries_.end()) return found->second;
+  throw Error(Errc::peer_lost, "connect to a node",
+              "the session ended while its links were set up");
+}
+
+// The first link begins at once: the peer's end of it has begun, and wants heartbeats. A node sends
+// through the lowest link of each shard, so those are there before the others, at both ends.
+Task<void> NetworkCore::open_links(std::uint64_t number, Endpoint address,
                                    std::unique_ptr<Transport> first, Time deadline) {
+  const std::uint32_t count = entry_of(number).link_count;
+  const std::uint32_t lowest = std::min(runtime_.shard_count(), entry_of(number).peer.shard_count);
+  co_await begin_link(number, 0, std::move(first));
+  for (std::uint32_t next = 1; next < count;) {
+    const std::uint32_t end = std::min(next < lowest ? lowest : count, next + links_at_once);
+    std::vector<Task<void>> some;
+    for (; next < end; ++next) some.push_back(open_link(number, next, address, deadline));
+    co_await when_all(std::move(some));
+  }
+  entry_of(number);
+}
+
+Task<void> NetworkCore::open_link(std::uint64_t number, std::uint32_t link, Endpoint address,
+                                  Time deadline) {
+  const PeerInfo peer = entry_of(number).peer;
+  const std::uint64_t session = entry_of(number).peer_number;
+  auto transport = co_await tcp_->connect(address, deadline);
+  Greeting greeting = co_await greet(std::move(transport), make_hello(session, link), deadline);
+  if (greeting.challenge.node.node_id != peer.node_id ||
+      greeting.challenge.node.incarnation != peer.incarnation)
+    throw Error(Errc::peer_lost, "connect to " + address.to_string(),
+                "another node answers there than a moment ago");
+  auto entered = co_await enter(std::move(greeting), deadline);
+  if (!entered)
+    throw Error(Errc::rejected, "connect to " + address.to_string(),
+                "it did not take link " + std::to_string(link));
+  co_await begin_link(number, link, std::move(entered));
+}
+
+Task<void> NetworkCore::begin_link(std::uint64_t number, std::uint32_t link,
+                                   std::unique_ptr<Transport> transport) {
   auto self = shared_from_this();
-  const auto entry_now = [this, number, node]() -> Entry& {
-    const auto found = find(number);
-    if (found == entries_.end())
-      throw Error(Errc::peer_lost, "connect to " + node_name(node.node_id),
-                  "the session ended while its links were set up");
-    return found->second;
-  };
-  const std::uint32_t count = entry_now().link_count;
-  const std::uint64_t session = entry_now().peer_number;
-  std::vector<std::unique_ptr<Transport>> transports;
-  transports.push_back(std::move(first));
-  for (std::uint32_t i = 1; i < count; ++i) {
-    auto transport = co_await tcp_->connect(address, deadline);
-    Greeting greeting = co_await greet(std::move(transport), make_hello(session, i), deadline);
-    if (greeting.challenge.node.node_id != node.node_id ||
-        greeting.challenge.node.incarnation != node.incarnation)
-      throw Error(Errc::peer_lost, "connect to " + address.to_string(),
-                  "another node answers there than a moment ago");
-    auto entered = co_await enter(std::move(greeting), deadline);
-    if (!entered)
-      throw Error(Errc::rejected, "connect to " + address.to_string(),
-                  "it did not take link " + std::to_string(i));
-    transports.push_back(std::move(entered));
-  }
-  for (std::uint32_t i = 0; i < count; ++i) {
-    auto installation = make_installation(entry_now(), i, std::move(transports[i]));
-    auto install = [self, installation] { return self->here().install(*installation); };
-    Result<void> installed = co_await call_on(shard_of(i), install);
-    installed.value();
-  }
-  entry_now();
+  auto installation = make_installation(entry_of(number), link, std::move(transport));
+  auto install = [self, installation] { return self->here().install(*installation); };
+  Result<void> installed = co_await call_on(shard_of(link), install);
+  installed.value();
 }
 
 }  // namespace hyperframes::net::detail

@@ -115,6 +115,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     LinkSettings settings;
   };
   struct Pending;
+  class Connecting;
   struct Frame {
     FrameHeader header;
     Buffer payload;
@@ -150,6 +151,8 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<void> shake_hands(std::unique_ptr<Transport> transport, Time deadline);
   std::optional<Reject> admit(const Hello& hello, const Transport& transport);
   std::optional<Reject> admit_first_link(const Hello& hello, const Transport& transport);
+  /// What is wrong with a session that has a link for each shard of that node.
+  std::optional<std::string> too_many_links(const NodeDescription& node) const;
   void note_refusal(const Error& error);
 
   // Connecting.
@@ -159,8 +162,13 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<std::unique_ptr<Transport>> enter(Greeting greeting, Time deadline);
   std::optional<Attempt> look_up(const NodeDescription& node);
   Task<bool> open_session(Endpoint address, Greeting greeting, Time deadline);
-  Task<void> open_links(std::uint64_t number, Endpoint address, NodeDescription node,
-                        std::unique_ptr<Transport> first, Time deadline);
+  /// Throws Errc::peer_lost if that session has ended.
+  Entry& entry_of(std::uint64_t number);
+  Task<void> open_links(std::uint64_t number, Endpoint address, std::unique_ptr<Transport> first,
+                        Time deadline);
+  Task<void> open_link(std::uint64_t number, std::uint32_t link, Endpoint address, Time deadline);
+  Task<void> begin_link(std::uint64_t number, std::uint32_t link,
+                        std::unique_ptr<Transport> transport);
 
   Runtime& runtime_;
   Network::Options options_;
@@ -171,7 +179,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   std::unique_ptr<TransportProvider> tcp_;
   std::unique_ptr<Scope> scope_;  ///< Accepting and handshakes.
   hyperframes::detail::List<Pending> handshakes_;
-  std::size_t handshake_count_ = 0;
+  std::size_t handshake_count_ = 0;         ///< Those in the list.
   std::map<std::uint64_t, Entry> entries_;  ///< By node id.
   std::set<std::uint64_t> connecting_;      ///< Nodes that we are about to have a session with.
   std::uint64_t next_number_ = 0, next_session_ = 0;

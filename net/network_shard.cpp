@@ -23,6 +23,11 @@ Result<void> NetworkShard::install(Installation& installation) {
   SessionRef session(find(installation.session));
   const bool is_new = !session;
   if (is_new) {
+    // The word that an older one has ended may travel behind this, in another group.
+    if (const auto older = sessions_.find(installation.peer.node_id); older != sessions_.end())
+      end_session(older->second->number_,
+                  Error(Errc::peer_lost, "use a session with " + installation.peer.address,
+                        "another one has begun"));
     session = SessionRef(new Session(installation.peer));
     session->number_ = installation.session;
     session->owner_ = this;

@@ -414,3 +414,28 @@ TEST_CASE("only acknowledgements and heartbeats follow a link's close") {
   CHECK(of_kind(frames, FrameKind::grant).empty());
   CHECK(!of_kind(frames, FrameKind::heartbeat).empty());
 }
+
+TEST_CASE("a session ends before another with the same node begins, whichever word comes first") {
+  WireNode node;
+  Wire& old = node.add_wire(77);
+  std::vector<Message> kept;
+  node.handler.react = [&](net::Session&, Lane, Message message) {
+    kept.push_back(std::move(message));
+  };
+  node.step([&] { old.say_message(Lane::normal, 1, Message()); });
+  REQUIRE(node.handler.ups == 1);
+  Wire& young = node.add_wire(77);
+  CHECK(node.handler.ups == 2);
+  CHECK(node.handler.down_count == 1);
+  CHECK(!old.alive());
+  REQUIRE(young.alive());
+  // The word that the old one has ended comes late, and does not mean this one.
+  node.step([&] { node.end_session(0); });
+  CHECK(node.handler.down_count == 1);
+  REQUIRE(young.alive());
+  node.step([&] {
+    young.say_message(Lane::normal, 1, Message());
+    kept.clear();
+  });
+  CHECK(node.handler.count == 2);
+}

@@ -216,6 +216,48 @@ TEST_CASE("a peer of another protocol range learns both ranges") {
   CHECK(reject.text.find("1 to 1") != std::string::npos);
 }
 
+TEST_CASE("a peer of absurdly many shards is turned away, on whichever side it is") {
+  {
+    Node server;
+    RawPeer peer(server.listen());
+    auto hello = RawPeer::hello(5);
+    hello.node.shard_count = 4096;
+    peer.send(encode(hello));
+    peer.receive_frame();
+    peer.send(encode(net::Proof{}));
+    const auto answer = peer.receive_frame();
+    REQUIRE(answer.header.kind == FrameKind::reject);
+    const auto reject = net::decode_reject(answer.payload).value();
+    CHECK(reject.check == net::Check::limits);
+    CHECK(reject.text.find("4096 shards") != std::string::npos);
+    CHECK(server.handler.ups == 0);
+  }
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(listener, 4) == 0);
+  socklen_t length = sizeof address;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  std::thread server([&] {
+    RawPeer peer(::accept(listener, nullptr, nullptr));
+    peer.receive_frame();
+    net::Challenge challenge;
+    challenge.node = RawPeer::hello(6).node;
+    challenge.node.shard_count = 4096;
+    peer.send(encode(challenge));
+    peer.is_closed();
+  });
+  Node node;
+  const auto error =
+      error_of([&] { node.connect({net::Scheme::tcp, "127.0.0.1", ntohs(address.sin_port)}, 5s); });
+  server.join();
+  ::close(listener);
+  CHECK(error.is(hf::Errc::rejected));
+  CHECK(std::string(error.what()).find("4096 shards") != std::string::npos);
+}
+
 TEST_CASE("many connects to one node share one session") {
   Node server(2), client(2);
   const auto endpoint = server.listen();

@@ -27,10 +27,10 @@ class RawPeer {
     ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
     if (::connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
       throw std::runtime_error(std::string("connect: ") + std::strerror(errno));
-    // A test that would hang fails instead.
-    timeval limit{30, 0};
-    ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    limit_waits();
   }
+  /// Takes over a connected descriptor.
+  explicit RawPeer(int descriptor) : descriptor_(descriptor) { limit_waits(); }
   RawPeer(RawPeer&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   ~RawPeer() {
     if (descriptor_ >= 0) ::close(descriptor_);
@@ -107,6 +107,11 @@ class RawPeer {
   int descriptor() const noexcept { return descriptor_; }
 
  private:
+  // A test that would hang fails instead.
+  void limit_waits() {
+    timeval limit{30, 0};
+    ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
   int descriptor_ = -1;
 };
 

@@ -3,6 +3,7 @@
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
+#include <hyperframes/runtime/socket.hpp>
 #include <map>
 #include <random>
 
@@ -23,6 +24,7 @@ struct Program {
     options.incarnation = node.incarnation();
     options.boot_id = node.name();
     options.insecure = true;
+    if (options.random) return options;
     auto random = std::make_shared<std::mt19937_64>(options.node_id * 1000 + options.incarnation);
     options.random = [random](std::span<std::byte> into) {
       for (auto& byte : into) byte = static_cast<std::byte>((*random)());
@@ -315,4 +317,141 @@ TEST_CASE("large messages in flight together, from one sender and from many, bot
     CHECK(to_a.down_count == 0);
     CHECK(to_b.down_count == 0);
   }
+}
+
+namespace {
+
+hf::Task<void> only_connect(net::Network* network, net::Endpoint to, hf::Duration within) {
+  co_await network->connect(to, hf::after(within));
+}
+
+/// Connects, says nothing, and notes when the other side has closed.
+hf::Task<void> stay_silent(hf::Address to, std::vector<hf::Time>* closed) {
+  hf::Socket socket = co_await hf::Socket::connect(to);
+  try {
+    (void)co_await socket.receive();
+  } catch (const hf::Error&) {
+    // Reset is closed too.
+  }
+  closed->push_back(hf::Clock::now());
+}
+
+}  // namespace
+
+TEST_CASE("a session of many links comes up over a slow network, though others heartbeat already") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 8});
+  world.network().default_link() = {30ms, 1ms, 100'000'000};
+  hf::SimNode &a = world.add_node({.shards = 24}), &b = world.add_node({.shards = 32});
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  world.run(b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 5s); });
+  world.run_for(10s);
+  CHECK(to_a.ups == 24);
+  CHECK(to_b.ups == 32);
+  CHECK(to_a.down_count == 0);
+  CHECK(to_b.down_count == 0);
+}
+
+TEST_CASE("two simulated nodes that connect to each other at once have one session") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    hf::SimWorld world({.seed = seed});
+    hf::SimNode &a = world.add_node({.shards = 2}), &b = world.add_node({.shards = 3});
+    Program& at_a = start_program(world, a, to_a);
+    Program& at_b = start_program(world, b, to_b);
+    auto one = world.start(
+        a, 0, [&](hf::Runtime&) { return only_connect(&at_a.network, endpoint_of(b), 5s); });
+    auto other = world.start(
+        b, 0, [&](hf::Runtime&) { return only_connect(&at_b.network, endpoint_of(a), 5s); });
+    world.wait(one);
+    world.wait(other);
+    world.run_for(1s);
+    CHECK(to_a.ups == 2);
+    CHECK(to_b.ups == 3);
+    CHECK(to_a.down_count == 0);
+    CHECK(to_b.down_count == 0);
+  }
+}
+
+TEST_CASE("silent sockets are closed after the handshake's 5 seconds, and slow no real peer") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 2});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  std::vector<hf::Time> closed;
+  const hf::Time begin = world.now();
+  std::vector<hf::SimPending<void>> silent;
+  for (int i = 0; i < 200; ++i)
+    silent.push_back(
+        world.start(b, 0, [&](hf::Runtime&) { return stay_silent(a.address(6000), &closed); }));
+  world.run_for(100ms);
+  const hf::Time before = world.now();
+  world.run(b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 5s); });
+  CHECK(world.now() - before < 10ms);
+  CHECK(closed.empty());
+  for (auto& pending : silent) world.wait(pending);
+  REQUIRE(closed.size() == 200);
+  const auto limit = hf::timing().handshake_deadline();
+  for (const hf::Time time : closed) {
+    CHECK(time - begin >= limit);
+    CHECK(time - begin <= limit + 100ms);
+  }
+  CHECK(to_a.down_count == 0);
+}
+
+TEST_CASE("of too many handshakes that arrive together the oldest give way, however many at once") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 2});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  net::Network::Options options;
+  options.max_handshakes = 8;
+  start_program(world, a, to_a, options);
+  Program& from = start_program(world, b, to_b);
+  const std::size_t idle = a.descriptor_count();
+  std::vector<hf::Time> closed;
+  std::vector<hf::SimPending<void>> silent;
+  // All wait in the backlog for the turn in which they are accepted.
+  a.pause();
+  for (int i = 0; i < 100; ++i)
+    silent.push_back(
+        world.start(b, 0, [&](hf::Runtime&) { return stay_silent(a.address(6000), &closed); }));
+  world.run_for(50ms);
+  a.resume();
+  world.run_for(50ms);
+  CHECK(a.descriptor_count() <= idle + 8);
+  CHECK(closed.size() >= 92);
+  // A real one is let in at once, and gives way to none of them.
+  const hf::Time before = world.now();
+  world.run(b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 5s); });
+  CHECK(world.now() - before < 10ms);
+  for (auto& pending : silent) world.wait(pending);
+}
+
+TEST_CASE("one handshake that fails in an unforeseen way ends no other, nor the accepting") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 2});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  auto failures = std::make_shared<int>(0);
+  net::Network::Options options;
+  options.random = [failures](std::span<std::byte> into) {
+    if (*failures && --*failures >= 0) throw std::bad_alloc();
+    std::memset(into.data(), 7, into.size());
+  };
+  Program& server = start_program(world, a, to_a, options);
+  Program& from = start_program(world, b, to_b);
+  *failures = 1;
+  CHECK_THROWS_AS(
+      world.run(b, 0,
+                [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 2s); }),
+      hf::Error);
+  CHECK(*failures == 0);
+  world.run(b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 2s); });
+  CHECK(to_a.ups == 1);
+  const auto left =
+      world.run(a, 0, [&](hf::Runtime&) { return server.network.close(std::chrono::seconds(1)); });
+  CHECK(left == 0);
+  CHECK(world.run_until([&] { return to_b.down_count == 1; }, 5s));
 }

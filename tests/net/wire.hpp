@@ -235,10 +235,11 @@ class WireNode {
       });
     }
   }
-  Wire& add_wire() {
+  /// With a node of its own behind it, unless `peer` says which.
+  Wire& add_wire(std::uint64_t peer = 0) {
     step([&] {
       const std::uint64_t number = wires_.size() + 1;
-      wires_.push_back(std::make_unique<Wire>(core_->here(), number, 100 + number));
+      wires_.push_back(std::make_unique<Wire>(core_->here(), number, peer ? peer : 100 + number));
     });
     return *wires_.back();
   }
