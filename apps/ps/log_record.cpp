@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cassert>
 #include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/runtime/crc32c.hpp>
 #include <optional>
@@ -34,10 +33,18 @@ std::size_t begin_record(Bytes& out, const RecordHead& head) {
 
 void end_record(Bytes& out, std::size_t at) {
   const std::size_t length = out.size() - at;
-  assert(length <= max_record_bytes);
   store<std::uint32_t>(out.data() + at, static_cast<std::uint32_t>(length));
   const auto covered = std::span<const std::byte>(out).subspan(at + 8, length - 8);
   store<std::uint32_t>(out.data() + at + 4, crc32c(covered));
+}
+
+/// What is longer would be cut off as torn by the next reader.
+void check_length(std::uint64_t bytes) {
+  if (bytes > max_record_bytes)
+    throw Error(Errc::too_large, "write a log record",
+                "it would have " + std::to_string(bytes) + " bytes; at most " +
+                    std::to_string(max_record_bytes) + " are read back",
+                "send fewer rows at once");
 }
 
 /// The record at the front of `bytes` if it is whole and undamaged.
@@ -107,7 +114,13 @@ SegmentHeader decode_segment_header(std::span<const std::byte> bytes, std::strin
           load<std::uint64_t>(bytes.data() + 24)};
 }
 
+std::uint64_t push_record_bytes(std::uint64_t count, std::uint32_t width) noexcept {
+  return record_header_bytes + push_fixed_bytes +
+         count * (sizeof(std::uint64_t) + std::uint64_t{width} * sizeof(float));
+}
+
 void append_push(Bytes& out, const RecordHead& head, const PushBody& push) {
+  check_length(push_record_bytes(push.count, push.width));
   const std::size_t at = begin_record(out, head);
   put<std::uint32_t>(out, push.key.epoch);
   put<std::uint32_t>(out, push.key.unit);
@@ -125,6 +138,8 @@ void append_push(Bytes& out, const RecordHead& head, const PushBody& push) {
 }
 
 void append_erase(Bytes& out, const RecordHead& head, const EraseBody& erase) {
+  check_length(record_header_bytes + erase_fixed_bytes +
+               std::uint64_t{erase.count} * sizeof(std::uint64_t));
   const std::size_t at = begin_record(out, head);
   put<std::uint32_t>(out, erase.count);
   put<std::uint32_t>(out, 0);
@@ -174,11 +189,22 @@ EraseBody decode_erase(std::span<const std::byte> record) {
   return {count, body.data() + erase_fixed_bytes};
 }
 
+namespace {
+/// Where the records end that `end.synced_lsn` vouches for.
+std::size_t synced_end(std::span<const std::byte> bytes, const SegmentEnd& end) noexcept {
+  std::size_t at = segment_header_bytes;
+  while (at < end.valid_bytes && load<std::uint64_t>(bytes.data() + at + 8) <= end.synced_lsn)
+    at += load<std::uint32_t>(bytes.data() + at);
+  return at;
+}
+}  // namespace
+
 SegmentEnd scan_segment(std::span<const std::byte> bytes,
                         const std::function<void(std::span<const std::byte>)>& visit,
                         std::string_view file) {
   const SegmentHeader header = decode_segment_header(bytes, file);
-  SegmentEnd end{segment_header_bytes, header.first_lsn, 0};
+  SegmentEnd end{
+      .valid_bytes = segment_header_bytes, .synced_bytes = 0, .next_lsn = header.first_lsn};
   while (end.valid_bytes < bytes.size()) {
     const auto rest = bytes.subspan(end.valid_bytes);
     const auto record = whole_record(rest);
@@ -189,8 +215,8 @@ SegmentEnd scan_segment(std::span<const std::byte> bytes,
         throw Error(Errc::corrupt, tried,
                     "record " + std::to_string(end.next_lsn) +
                         " is damaged, although it was synced: later records say so",
-                    "restore the folder from a copy, or start from an older checkpoint");
-      return end;
+                    "restore the folder from a copy");
+      break;
     }
     const RecordHead head = decode_head(*record);
     if (head.lsn != end.next_lsn)
@@ -202,6 +228,7 @@ SegmentEnd scan_segment(std::span<const std::byte> bytes,
     end.next_lsn = head.lsn + 1;
     end.synced_lsn = std::max(end.synced_lsn, head.synced_lsn);
   }
+  end.synced_bytes = synced_end(bytes, end);
   return end;
 }
 

@@ -36,6 +36,8 @@ namespace hyperframes::ps {
 inline constexpr std::size_t segment_header_bytes = 64;
 inline constexpr std::size_t record_header_bytes = 32;
 inline constexpr std::size_t max_record_bytes = std::size_t{1} << 30;
+/// Of a push's record. Beyond max_record_bytes it can't be logged, so it must not take effect.
+std::uint64_t push_record_bytes(std::uint64_t count, std::uint32_t width) noexcept;
 
 struct SegmentHeader {
   std::uint32_t shard = 0;
@@ -68,6 +70,7 @@ struct EraseBody {
   const std::byte* ids = nullptr;
 };
 
+/// Both throw `too_large` for a record beyond max_record_bytes; `out` is then as it was.
 void append_push(Bytes& out, const RecordHead& head, const PushBody& push);
 void append_erase(Bytes& out, const RecordHead& head, const EraseBody& erase);
 
@@ -78,6 +81,7 @@ EraseBody decode_erase(std::span<const std::byte> record);
 
 struct SegmentEnd {
   std::size_t valid_bytes = 0;   ///< Header and whole records; what follows is torn.
+  std::size_t synced_bytes = 0;  ///< Header and the records that a record calls synced.
   std::uint64_t next_lsn = 0;    ///< After the last whole record.
   std::uint64_t synced_lsn = 0;  ///< The highest that any record calls synced.
 };

@@ -98,7 +98,7 @@ Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t fr
     throw Error(
         Errc::corrupt, "read the log in '" + options_.folder + "'",
         fmt::format("its oldest record is {}; the snapshot needs {}", header.first_lsn, from_lsn),
-        "restore the missing segments, or an older snapshot");
+        "restore the missing segments");
   const SegmentEnd end = scan_segment(
       bytes,
       [&](std::span<const std::byte> record) {
@@ -107,18 +107,34 @@ Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t fr
       },
       segment.path);
   next_lsn_ = end.next_lsn;
-  if (end.valid_bytes == bytes.size()) co_return true;
-  if (!newest)
+  if (newest) {
+    co_await settle_end(segment.path, contents, end);
+  } else if (end.valid_bytes != bytes.size()) {
     throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
                 fmt::format("it is damaged at {} and newer segments follow", end.valid_bytes),
                 "restore it from a copy");
-  log::info(fmt::format("log '{}': cut off {} bytes of a torn end that nobody was told of",
-                        segment.path, bytes.size() - end.valid_bytes));
-  File file = co_await File::open(segment.path, File::Mode::create);
-  co_await file.truncate(end.valid_bytes);
+  }
+  co_return true;
+}
+
+// Cuts off a torn end, and makes durable what was only read: its owner may have ended between write
+// and sync, and after a sync that failed the kernel shows, as clean, what the disk has not got. So
+// what no record calls synced is written again. Whoever pushes it once more is told that it is
+// there, and segments that begin behind it must not outlive it.
+Task<void> ShardLog::settle_end(std::string path, Buffer contents, SegmentEnd end) {
+  const bool torn = end.valid_bytes != contents.size();
+  if (!torn && end.synced_bytes == end.valid_bytes) co_return;
+  if (torn)
+    log::info(fmt::format("log '{}': cut off {} bytes of a torn end that nobody was told of", path,
+                          contents.size() - end.valid_bytes));
+  File file = co_await File::open(path, File::Mode::create);
+  if (torn) co_await file.truncate(end.valid_bytes);
+  if (end.synced_bytes != end.valid_bytes) {
+    Segments rest(contents.slice(end.synced_bytes, end.valid_bytes - end.synced_bytes));
+    co_await file.write_at(end.synced_bytes, std::move(rest));
+  }
   co_await file.sync();
   co_await file.close();
-  co_return true;
 }
 
 Task<void> ShardLog::recover(std::uint64_t from_lsn, Replay replay) {
@@ -290,18 +306,26 @@ Task<void> ShardLog::finish() {
 
 Task<void> ShardLog::read_again(std::uint64_t from_lsn, Replay replay) {
   const std::vector<Segment> segments = segments_;
+  const std::uint64_t last = synced_lsn_;
+  std::uint64_t next = from_lsn;  // the record that has to come
   for (std::size_t i = 0; i < segments.size(); ++i) {
     if (i + 1 < segments.size() && segments[i + 1].first_lsn <= from_lsn) continue;
+    if (segments[i].first_lsn > next) break;
     Buffer contents = co_await read_whole_file(segments[i].path, std::size_t{4} << 30);
     // The end of the open segment may be half a record: it is being written.
-    scan_segment(
+    const SegmentEnd end = scan_segment(
         contents.bytes(),
         [&](std::span<const std::byte> record) {
           const std::uint64_t lsn = decode_head(record).lsn;
           if (lsn >= from_lsn) replay(record, lsn);
         },
         segments[i].path);
+    next = std::max(next, end.next_lsn);
   }
+  if (next <= last)
+    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "' again",
+                fmt::format("record {} is missing; {} was synced", next, last),
+                "restore the missing segments");
 }
 
 Task<void> ShardLog::drop_before(std::uint64_t lsn) {
@@ -314,7 +338,7 @@ Task<void> ShardLog::drop_before(std::uint64_t lsn) {
 }
 
 ShardLog::Stats ShardLog::stats() const noexcept {
-  return {answered_lsn_, written_bytes_, syncs_, segments_.size()};
+  return {synced_lsn_, written_bytes_, syncs_, segments_.size()};
 }
 
 }  // namespace hyperframes::ps

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/file.hpp>
 #include <hyperframes/runtime/task.hpp>
@@ -74,13 +75,14 @@ class ShardLog {
   /// Everything appended so far is on disk, whatever the policy. Needs `run`.
   Task<void> flush();
   /// Hands out again what is on disk from `from_lsn` on: for one table's recovery beside the
-  /// others.
+  /// others. Nothing may be dropped meanwhile. Throws `corrupt` if a synced record is missing.
   Task<void> read_again(std::uint64_t from_lsn, Replay replay);
   /// Removes closed segments whose records all lie below `lsn`: a snapshot holds them.
   Task<void> drop_before(std::uint64_t lsn);
 
   struct Stats {
-    std::uint64_t durable_lsn, written_bytes, syncs, segments;
+    std::uint64_t durable_lsn,  ///< Of the last record that was synced, whatever the policy.
+        written_bytes, syncs, segments;
   };
   Stats stats() const noexcept;
 
@@ -98,6 +100,7 @@ class ShardLog {
   Task<void> recover(std::uint64_t from_lsn, Replay replay);
   Task<std::vector<Segment>> find_segments();
   Task<bool> read_segment(Segment segment, bool newest, std::uint64_t from_lsn, Replay& replay);
+  Task<void> settle_end(std::string path, Buffer contents, SegmentEnd end);
   Task<void> begin_segment();
   Task<void> write_pending();
   Task<void> sync_written();

@@ -70,6 +70,7 @@ TEST_CASE("a segment's records are visited in order") {
   CHECK(end.next_lsn == 50);
   CHECK(end.valid_bytes == bytes.size());
   CHECK(end.synced_lsn == 48);
+  CHECK(end.synced_bytes == segment_of(40, 9).size());
 }
 
 TEST_CASE("a torn end is cut off at the last whole record, wherever it was torn") {
@@ -101,6 +102,23 @@ TEST_CASE("damage to a record that a later one calls synced is reported with its
     CHECK_THAT(error.what(),
                ContainsSubstring("record 2") && ContainsSubstring(std::to_string(second)));
   }
+}
+
+TEST_CASE("a record too long to be read back is not written") {
+  Bytes out;
+  auto made = example(3, 2, 0.5f);
+  made.push.count = static_cast<std::uint32_t>(max_record_bytes / 16);  // of 16 bytes each
+  CHECK(push_record_bytes(made.push.count, made.push.width) > max_record_bytes);
+  CHECK_THROWS_WITH(append_push(out, {.lsn = 1, .synced_lsn = 0, .table = 8}, made.push),
+                    ContainsSubstring("too_large"));
+  CHECK_THROWS_AS(append_erase(out, {.lsn = 1, .kind = RecordKind::erase},
+                               {.count = std::uint32_t{1} << 27, .ids = made.push.ids}),
+                  Error);
+  CHECK(out.empty());
+  Bytes whole;
+  const auto small = example(3, 2, 0.5f);
+  append_push(whole, {.lsn = 1, .synced_lsn = 0, .table = 8}, small.push);
+  CHECK(whole.size() == push_record_bytes(3, 2));
 }
 
 TEST_CASE("a file of another version names both versions") {

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <fstream>
 #include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/reactor/sim.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 
 using namespace hyperframes;
@@ -188,4 +191,98 @@ TEST_CASE("a disk that fails ends the log and tells everyone who waits") {
   });
   REQUIRE(told.size() == 3);
   for (const auto& text : told) CHECK_THAT(text, ContainsSubstring("segment-"));
+}
+
+namespace {
+
+LogOptions on_simulated_disk(Durability durability = Durability::push) {
+  LogOptions options;
+  options.folder = "/log";
+  options.durability = durability;
+  return options;
+}
+
+/// Appends one record to the log and returns what became of it: durable, or the log's failure.
+Task<bool> append_one(std::unique_ptr<ShardLog>* log) {
+  Scope scope;
+  scope.spawn((*log)->run());
+  Event told;
+  bool durable = false;
+  const std::uint64_t lsn = (*log)->next_lsn();
+  (*log)->append(lsn, record(lsn, (*log)->stats().durable_lsn));
+  (*log)->when_durable(lsn, [&](const Error* failure) {
+    durable = failure == nullptr;
+    told.set();
+  });
+  co_await told.wait();
+  scope.cancel();
+  try {
+    co_await scope.join();
+  } catch (const Error&) {
+  }
+  co_return durable;
+}
+
+Task<std::vector<std::uint64_t>> reopen(std::unique_ptr<ShardLog>* log, LogOptions options) {
+  std::vector<std::uint64_t> replayed;
+  *log = co_await ShardLog::open(options, 1,
+                                 [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
+  co_return replayed;
+}
+
+}  // namespace
+
+TEST_CASE("what a killed process wrote and did not sync is durable once it was replayed") {
+  const std::uint64_t seed = GENERATE(range(1, 9));
+  SimWorld world({.seed = seed});
+  SimNode& node = world.add_node();
+  const auto open = [&] {
+    auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+    return std::pair(&log, world.run(node, 0, [&](Runtime&) {
+      return reopen(&log, on_simulated_disk(Durability::none));
+    }));
+  };
+  auto [log, none] = open();
+  CHECK(none.empty());
+  CHECK(world.run(node, 0, [log = log](Runtime&) { return append_one(log); }));
+  node.crash(SimCrash::kill());
+  node.restart();
+  // It is replayed, so whoever pushes it again is told that it is there.
+  CHECK(open().second == std::vector<std::uint64_t>{1});
+  node.crash(SimCrash::power_cut());
+  node.restart();
+  CHECK(open().second == std::vector<std::uint64_t>{1});
+}
+
+TEST_CASE("what a failed sync left in memory alone is durable once it was replayed") {
+  const std::uint64_t seed = GENERATE(range(1, 9));
+  SimWorld world({.seed = seed});
+  SimNode& node = world.add_node();
+  auto& first = node.emplace<std::unique_ptr<ShardLog>>();
+  world.run(node, 0, [&](Runtime&) { return reopen(&first, on_simulated_disk()); });
+  CHECK(world.run(node, 0, [&](Runtime&) { return append_one(&first); }));
+  node.disk().fail_next(Operation::Kind::sync, EIO, "segment");
+  CHECK_FALSE(world.run(node, 0, [&](Runtime&) { return append_one(&first); }));
+  // The shard starts again in the same process, and reads what the kernel still shows it.
+  auto& second = node.emplace<std::unique_ptr<ShardLog>>();
+  const auto replayed =
+      world.run(node, 0, [&](Runtime&) { return reopen(&second, on_simulated_disk()); });
+  node.crash(SimCrash::power_cut());
+  node.restart();
+  auto& third = node.emplace<std::unique_ptr<ShardLog>>();
+  CHECK(world.run(node, 0, [&](Runtime&) { return reopen(&third, on_simulated_disk()); }) ==
+        replayed);
+}
+
+TEST_CASE("only what was synced counts as durable, whenever pushes are answered") {
+  for (const Durability durability : {Durability::interval, Durability::none}) {
+    SimWorld world({.seed = 5});
+    SimNode& node = world.add_node();
+    auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+    world.run(node, 0, [&](Runtime&) { return reopen(&log, on_simulated_disk(durability)); });
+    CHECK(world.run(node, 0, [&](Runtime&) { return append_one(&log); }));
+    CHECK(log->stats().durable_lsn == 0);
+    world.run(node, 0, [&](Runtime&) { return log->finish(); });
+    CHECK(log->stats().durable_lsn == 1);
+  }
 }
