@@ -28,10 +28,11 @@ void ClockTable::release(Job& job) {
   const std::uint64_t limit = clock > nobody - bound_ ? nobody : clock + bound_;
   // What runs may tick and wait in turn: take each out before it runs.
   while (!job.waiting.empty() && job.waiting.begin()->first <= limit) {
-    auto then = std::move(job.waiting.begin()->second);
+    const Waiter waiter = std::move(job.waiting.begin()->second);
     job.waiting.erase(job.waiting.begin());
     --waiting_count_;
-    then();
+    waiting_bytes_ -= waiter.bytes;
+    waiter.then();
   }
 }
 
@@ -42,6 +43,7 @@ void ClockTable::set_bound(std::uint64_t staleness_bound) {
 
 void ClockTable::set_live(std::uint32_t number, std::span<const LiveWorker> workers) {
   Job& job = jobs_[number];
+  job.listed = true;
   std::map<std::uint32_t, std::uint64_t> live;
   for (const LiveWorker& worker : workers) {
     std::uint64_t clock = worker.joined_at_clock;
@@ -68,6 +70,11 @@ void ClockTable::forget_other_jobs(std::span<const std::uint32_t> jobs) {
 }
 
 void ClockTable::tick(std::uint32_t number, std::uint32_t worker, std::uint64_t clock) {
+  // Any number may come from a peer: strangers must not fill memory.
+  if (!jobs_.contains(number) && std::ranges::count_if(jobs_, [](const auto& each) {
+                                   return !each.second.listed;
+                                 }) >= static_cast<std::ptrdiff_t>(max_unlisted_jobs))
+    return;
   Job& job = jobs_[number];
   if (const auto found = job.live.find(worker); found != job.live.end()) {
     if (clock <= found->second) return;
@@ -75,22 +82,46 @@ void ClockTable::tick(std::uint32_t number, std::uint32_t worker, std::uint64_t 
     release(job);
     return;
   }
-  // Bounded: a stranger that never becomes live must not fill memory.
-  if (job.heard.size() < 4096) {
+  if (job.heard.size() < max_unlisted_workers || job.heard.contains(worker)) {
     auto& heard = job.heard[worker];
     heard = std::max(heard, clock);
   }
 }
 
-void ClockTable::wait(std::uint32_t number, std::uint64_t step, std::function<void()> then) {
-  if (ready(number, step)) return then();
-  jobs_[number].waiting.emplace(step, std::move(then));
+void ClockTable::wait(std::uint32_t number, std::uint64_t step, Waiter waiter) {
+  if (ready(number, step)) return waiter.then();
+  waiting_bytes_ += waiter.bytes;
   ++waiting_count_;
+  jobs_[number].waiting.emplace(step, std::move(waiter));
+}
+
+template <class Predicate>
+void ClockTable::drop_if(Predicate predicate) {
+  std::vector<Waiter> dropped;  // dies last: what goes with a waiter may call back
+  for (auto& [number, job] : jobs_)
+    for (auto at = job.waiting.begin(); at != job.waiting.end();) {
+      const auto next = std::next(at);
+      if (predicate(at->second)) {
+        --waiting_count_;
+        waiting_bytes_ -= at->second.bytes;
+        dropped.push_back(std::move(at->second));
+        job.waiting.erase(at);
+      }
+      at = next;
+    }
+}
+
+void ClockTable::drop_unwanted() {
+  drop_if([](const Waiter& waiter) { return waiter.wanted && !waiter.wanted(); });
+}
+
+void ClockTable::drop_owned(const void* owner) {
+  drop_if([owner](const Waiter& waiter) { return waiter.owner == owner; });
 }
 
 void ClockTable::clear_waiting() noexcept {
   for (auto& [number, job] : jobs_) job.waiting.clear();
-  waiting_count_ = 0;
+  waiting_count_ = waiting_bytes_ = 0;
 }
 
 void ClockTable::record_staleness(std::uint32_t job, std::uint64_t step) {

@@ -2,7 +2,7 @@
 //
 //   clocks.set_live(job, workers_of_the_view);
 //   clocks.tick({.worker = 3, .job = 1, .clock = 17});        // steps 0..16 are complete
-//   if (!clocks.ready(1, step)) clocks.wait(1, step, then);   // runs `then` once it is
+//   if (!clocks.ready(1, step)) clocks.wait(1, step, {then});   // runs `then` once it is
 //
 // Steps count from 0. A pull for step c may be answered once every live worker has completed at
 // least c - bound steps; with bound 0 all move in lock step. Who is live is the coordinator's word;
@@ -27,6 +27,17 @@ struct LiveWorker {
 class ClockTable {
  public:
   static constexpr std::size_t histogram_size = 65;
+  /// Jobs and workers that have spoken and stand in no view (yet): more are not remembered.
+  static constexpr std::size_t max_unlisted_jobs = 64;
+  static constexpr std::size_t max_unlisted_workers = 4096;  ///< A job.
+
+  /// What waits for a step. It is run or dropped, whichever comes first.
+  struct Waiter {
+    std::function<void()> then;
+    std::function<bool()> wanted{};  ///< Whether somebody still waits for it; empty: always.
+    const void* owner = nullptr;     ///< For drop_owned().
+    std::size_t bytes = 0;           ///< What it holds on to.
+  };
 
   explicit ClockTable(std::uint64_t staleness_bound) noexcept : bound_(staleness_bound) {}
   void set_bound(std::uint64_t staleness_bound);
@@ -41,8 +52,11 @@ class ClockTable {
 
   bool ready(std::uint32_t job, std::uint64_t step) const;
   /// Runs `then` from inside the call that makes the step ready. At once if it is.
-  void wait(std::uint32_t job, std::uint64_t step, std::function<void()> then);
-  /// Drops what waits, without running it.
+  void wait(std::uint32_t job, std::uint64_t step, Waiter waiter);
+  /// These drop what waits without running it: what nobody wants any more, what an owner that ends
+  /// has left, all.
+  void drop_unwanted();
+  void drop_owned(const void* owner);
   void clear_waiting() noexcept;
 
   /// Counts a pull that is answered now, by how many steps its slowest worker is behind it.
@@ -50,6 +64,9 @@ class ClockTable {
   /// [i]: pulls answered with the slowest worker i steps behind; the last entry holds the rest.
   const std::vector<std::uint64_t>& staleness() const noexcept { return staleness_; }
   std::size_t waiting() const noexcept { return waiting_count_; }
+  std::size_t waiting_bytes() const noexcept { return waiting_bytes_; }
+  /// Jobs of which anything is known.
+  std::size_t jobs() const noexcept { return jobs_.size(); }
   /// The slowest live worker's completed steps; UINT64_MAX without live workers.
   std::uint64_t slowest(std::uint32_t job) const;
 
@@ -57,14 +74,17 @@ class ClockTable {
   struct Job {
     std::map<std::uint32_t, std::uint64_t> live;   // worker → steps completed, for who counts
     std::map<std::uint32_t, std::uint64_t> heard;  // from those whom no view has listed yet
-    std::multimap<std::uint64_t, std::function<void()>> waiting;  // by step
+    std::multimap<std::uint64_t, Waiter> waiting;  // by step
+    bool listed = false;                           // by a view
   };
+  template <class Predicate>
+  void drop_if(Predicate predicate);
   static std::uint64_t slowest_of(const Job& job) noexcept;
   void release(Job& job);
 
   std::uint64_t bound_;
   std::map<std::uint32_t, Job> jobs_;
-  std::size_t waiting_count_ = 0;
+  std::size_t waiting_count_ = 0, waiting_bytes_ = 0;
   std::vector<std::uint64_t> staleness_ = std::vector<std::uint64_t>(histogram_size, 0);
 };
 

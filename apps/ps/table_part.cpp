@@ -18,12 +18,10 @@ PushKey key_of(const protocol::PushRequest& request) {
 }  // namespace
 
 TablePart::TablePart(std::shared_ptr<ShardContext> context, TableSpec spec)
-    : context_(std::move(context)),
-      spec_(std::move(spec)),
-      alive_(std::make_shared<TablePart*>(this)) {}
+    : context_(std::move(context)), spec_(std::move(spec)) {}
 
 TablePart::~TablePart() {
-  *alive_ = nullptr;
+  context_->clocks.drop_owned(this);  // whoever asked learns at once that this actor ended
   const auto found = context_->parts.find(spec_.id);
   if (found != context_->parts.end() && found->second == this) context_->parts.erase(found);
 }
@@ -68,34 +66,59 @@ Task<void> TablePart::pull(protocol::PullRequest request, Segments segments, Pul
   check_ids(ids.bytes(), request.map_version());
   const auto worker = request.worker();
   if (!worker) {
-    answer_pull(std::move(ids), std::move(reply));
+    answer_pull(ids.bytes(), std::move(reply));
     co_return;
   }
   ClockTable& clocks = context_->clocks;
-  const std::uint32_t job = worker->job();
-  const std::uint64_t step = request.step();
-  clocks.tick(job, worker->worker(), worker->clock());
-  if (!clocks.ready(job, step) && clocks.waiting() >= max_waiting_pulls)
-    throw Error(Errc::overloaded, "pull from " + who(),
-                fmt::format("{} pulls wait for slower workers already", clocks.waiting()),
-                "keep fewer pulls in flight");
-  // The reply outlives this handler; the callback is copyable, so both are shared.
-  auto kept = std::make_shared<std::pair<Buffer, PullAnswer>>(std::move(ids), std::move(reply));
-  clocks.wait(job, step, [alive = alive_, kept, job, step] {
-    if (!*alive || !kept->second.wanted()) return;
-    (*alive)->context_->clocks.record_staleness(job, step);
-    (*alive)->answer_pull(std::move(kept->first), std::move(kept->second));
-  });
+  clocks.tick(worker->job(), worker->worker(), worker->clock());
+  if (!clocks.ready(worker->job(), request.step()))
+    co_return park_pull(worker->job(), request.step(), std::move(ids), std::move(reply));
+  clocks.record_staleness(worker->job(), request.step());
+  answer_pull(ids.bytes(), std::move(reply));
 }
 
-void TablePart::answer_pull(Buffer ids, PullAnswer reply) {
+// The ids are copied out of what was received: while that is kept its sender may send that much
+// less, and the pushes for which this pull waits would wait for it.
+void TablePart::park_pull(std::uint32_t job, std::uint64_t step, Buffer ids, PullAnswer reply) {
+  ClockTable& clocks = context_->clocks;
+  const auto full = [&] {
+    return clocks.waiting() >= max_waiting_pulls ||
+           (clocks.waiting() != 0 && clocks.waiting_bytes() + ids.size() > max_waiting_bytes);
+  };
+  if (full()) clocks.drop_unwanted();
+  if (full())
+    return reply.fail(
+        Error(Errc::overloaded, "pull from " + who(),
+              fmt::format("{} pulls with {} bytes of ids wait for slower workers already",
+                          clocks.waiting(), clocks.waiting_bytes()),
+              "keep fewer pulls in flight"));
+  struct Parked {
+    std::vector<std::byte> ids;
+    PullAnswer reply;
+  };
+  // A function must be copyable, a reply is not: both are shared.
+  auto parked = std::make_shared<Parked>(
+      std::vector<std::byte>(ids.bytes().begin(), ids.bytes().end()), std::move(reply));
+  clocks.wait(job, step,
+              {.then =
+                   [this, parked, job, step] {
+                     if (!parked->reply.wanted()) return;
+                     context_->clocks.record_staleness(job, step);
+                     answer_pull(parked->ids, std::move(parked->reply));
+                   },
+               .wanted = [parked] { return parked->reply.wanted(); },
+               .owner = this,
+               .bytes = ids.size()});
+}
+
+void TablePart::answer_pull(std::span<const std::byte> ids, PullAnswer reply) {
   const std::size_t count = ids.size() / sizeof(std::uint64_t);
   const std::size_t bytes = count * spec_.width * sizeof(float);
   auto rows = shard().send_pool().try_allocate(std::max<std::size_t>(bytes, 1));
   if (!rows) return reply.fail(rows.error());
   Buffer values = std::move(*rows);
   values.resize_down(bytes);
-  state_->pull(ids.bytes(), values.bytes());
+  state_->pull(ids, values.bytes());
   ++context_->counts.pulls;
   context_->counts.pulled_rows += count;
   reply.send({.width = spec_.width}, Segments(std::move(values)));
@@ -114,6 +137,12 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
                 fmt::format("{} bytes of values for {} rows of {} floats", values.size(), count,
                             spec_.width),
                 "send width floats for each id");
+  if (push_record_bytes(count, spec_.width) > max_record_bytes)
+    throw Error(
+        Errc::too_large, "push to " + who(),
+        fmt::format("{} rows of {} floats make {} bytes of log; at most {} fit in a record", count,
+                    spec_.width, push_record_bytes(count, spec_.width), max_record_bytes),
+        "send fewer rows at once");
   if (!context_->log->has_room()) co_await context_->log->room();
   if (const auto worker = request.worker())
     context_->clocks.tick(worker->job(), worker->worker(), worker->clock());
@@ -149,7 +178,7 @@ void TablePart::answer_when_durable(std::uint64_t lsn, bool duplicate,
       lsn, [context = context_.get(), kept, duplicate](const Error* failure) {
         if (failure) return kept->fail(*failure);
         if (!context->lease->valid())
-          return kept->fail(Error(Errc::fenced, "acknowledge a push",
+          return kept->fail(Error(Errc::no_reply, "acknowledge a push",
                                   "this server's lease ran out before the push was durable",
                                   "find out who owns the shard, and send it there again"));
         hyperframes::detail::pass_failpoint_now("push-before-answer");

@@ -4,22 +4,23 @@
 //   co_await part.push({.epoch = 0, .unit = 3, .batch = 1, ...}, std::move(ids_and_gradients));
 //
 // A push is applied at once and answered when it is durable; pulls that wait for the staleness
-// bound wait outside the mailbox, so pushes go on. The rows live and die with the actor: a
-// restarted one reads them from snapshot and log.
+// bound wait outside the mailbox, and hold nothing of what the network lends, so pushes go on. The
+// rows live and die with the actor: a restarted one reads them from snapshot and log.
 #pragma once
 
-#include <deque>
 #include <hyperframes/apps/ps/shard_context.hpp>
 #include <memory>
 #include <ps.fbs.hpp>
+#include <span>
 
 namespace hyperframes::ps {
 
 class TablePart final : public protocol::TablePart::Actor {
  public:
-  /// Rows one request may carry, and pulls that may wait.
   static constexpr std::size_t max_request_rows = 4u << 20;
+  /// What may wait on one parameter shard: pulls, and the bytes of their ids.
   static constexpr std::size_t max_waiting_pulls = 4096;
+  static constexpr std::size_t max_waiting_bytes = 256u << 20;
 
   TablePart(std::shared_ptr<ShardContext> context, TableSpec spec);
   ~TablePart() override;
@@ -35,7 +36,8 @@ class TablePart final : public protocol::TablePart::Actor {
   Task<void> push(protocol::PushRequest request, Segments segments,
                   Reply<protocol::PushReply> reply) override;
 
-  void answer_pull(Buffer ids, PullAnswer reply);
+  void park_pull(std::uint32_t job, std::uint64_t step, Buffer ids, PullAnswer reply);
+  void answer_pull(std::span<const std::byte> ids, PullAnswer reply);
   void answer_when_durable(std::uint64_t lsn, bool duplicate, Reply<protocol::PushReply> reply);
   void check_ids(std::span<const std::byte> ids, std::uint64_t map_version) const;
   std::string who() const;
@@ -43,8 +45,6 @@ class TablePart final : public protocol::TablePart::Actor {
   std::shared_ptr<ShardContext> context_;
   TableSpec spec_;
   std::unique_ptr<TableState> state_;
-  /// What is called back later asks this whether the actor still is.
-  std::shared_ptr<TablePart*> alive_;
 };
 
 }  // namespace hyperframes::ps

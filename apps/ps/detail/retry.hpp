@@ -13,8 +13,8 @@
 
 namespace hyperframes::ps::detail {
 
-/// False for what stays as it is however often it is tried: arguments, refusals, other versions;
-/// and for `moved`, which must be tried elsewhere.
+/// False for what stays as it is however often it is tried: arguments, refusals, other versions, a
+/// place that a newer process took (`fenced`); and for `moved`, which must be tried elsewhere.
 inline bool worth_retrying(const Error& error) noexcept {
   // Errno of a peer or of this host: a full disk may be emptied, a route may come back.
   if (error.code().category() != error_category()) return true;
@@ -29,7 +29,6 @@ inline bool worth_retrying(const Error& error) noexcept {
     case Errc::overloaded:
     case Errc::actor_down:
     case Errc::no_reply:
-    case Errc::fenced:
     case Errc::shutting_down: return true;
     default: return false;
   }

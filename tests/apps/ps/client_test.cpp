@@ -74,7 +74,7 @@ class FakePart final : public protocol::TablePart::Actor {
                   Reply<WithSegments<protocol::PullReply>> reply) override {
     const auto ids = check_ids(segments[0]);
     faults_->pulls.push_back(request.worker());
-    if (faults_->strike()) throw Error(Errc::fenced, "pull", "not mine");
+    if (faults_->strike()) throw Error(Errc::no_reply, "pull", "not now");
     if (faults_->strike()) co_return;  // drops the reply
     Buffer rows = Buffer::heap(ids.size() * width * sizeof(float));
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -91,7 +91,7 @@ class FakePart final : public protocol::TablePart::Actor {
     std::vector<float> values(segments[1].size() / sizeof(float));
     std::memcpy(values.data(), segments[1].data(), segments[1].size());
     if (values.size() != ids.size() * width) faults_->broken = "values that don't fit the ids";
-    if (faults_->strike()) throw Error(Errc::fenced, "push", "not mine");
+    if (faults_->strike()) throw Error(Errc::no_reply, "push", "not now");
     const auto key =
         request.client() != 0
             ? PushKey::of_client(request.client(), request.incarnation(), request.sequence())

@@ -14,7 +14,7 @@ TEST_CASE("with bound 0 a pull waits until every live worker has completed the s
   clocks.set_live(job, std::vector<LiveWorker>{{1, 0}, {2, 0}});
   CHECK(clocks.ready(job, 0));
   bool answered = false;
-  clocks.wait(job, 1, [&] { answered = true; });
+  clocks.wait(job, 1, {[&] { answered = true; }});
   clocks.tick(job, 1, 1);
   CHECK_FALSE(answered);
   clocks.tick(job, 2, 1);
@@ -38,7 +38,7 @@ TEST_CASE("a worker that leaves no longer holds the others up") {
   clocks.set_live(job, std::vector<LiveWorker>{{1, 0}, {2, 0}});
   bool answered = false;
   clocks.tick(job, 1, 5);
-  clocks.wait(job, 5, [&] { answered = true; });
+  clocks.wait(job, 5, {[&] { answered = true; }});
   CHECK_FALSE(answered);
   clocks.set_live(job, std::vector<LiveWorker>{{1, 0}});
   CHECK(answered);
@@ -74,14 +74,52 @@ TEST_CASE("what waits may wait again from inside its answer") {
   ClockTable clocks(0);
   clocks.set_live(job, std::vector<LiveWorker>{{1, 0}});
   int answered = 0;
-  clocks.wait(job, 1, [&] {
-    ++answered;
-    clocks.wait(job, 2, [&] { ++answered; });
-  });
+  clocks.wait(job, 1, {[&] {
+                ++answered;
+                clocks.wait(job, 2, {[&] { ++answered; }});
+              }});
   clocks.tick(job, 1, 1);
   CHECK(answered == 1);
   clocks.tick(job, 1, 2);
   CHECK(answered == 2);
+}
+
+TEST_CASE("what nobody wants any more, and what an owner has left, is dropped without being run") {
+  ClockTable clocks(0);
+  clocks.set_live(job, std::vector<LiveWorker>{{1, 0}});
+  bool wanted = true;
+  int run = 0, owner = 0;
+  const auto count = [&] { ++run; };
+  clocks.wait(job, 1, {.then = count, .wanted = [&] { return wanted; }, .bytes = 100});
+  clocks.wait(job, 2, {.then = count, .owner = &owner, .bytes = 10});
+  clocks.wait(job, 3, {.then = count, .bytes = 1});
+  clocks.drop_unwanted();
+  CHECK((clocks.waiting() == 3 && clocks.waiting_bytes() == 111));
+  wanted = false;
+  clocks.drop_unwanted();
+  CHECK((clocks.waiting() == 2 && clocks.waiting_bytes() == 11));
+  clocks.drop_owned(&owner);
+  CHECK((clocks.waiting() == 1 && clocks.waiting_bytes() == 1));
+  clocks.tick(job, 1, 3);
+  CHECK((clocks.waiting() == 0 && clocks.waiting_bytes() == 0));
+  CHECK(run == 1);
+}
+
+TEST_CASE("jobs and workers that no view lists fill no memory") {
+  ClockTable clocks(0);
+  clocks.set_live(job, std::vector<LiveWorker>{{1, 0}});
+  for (std::uint32_t stranger = 10; stranger < 100'000; ++stranger) {
+    clocks.tick(stranger, 1, 5);
+    clocks.wait(stranger, 7, {[] {}});
+  }
+  CHECK(clocks.jobs() == 1 + ClockTable::max_unlisted_jobs);
+  clocks.tick(job, 1, 4);
+  CHECK(clocks.slowest(job) == 4);
+  // A job whose workers spoke before the view came keeps what they said.
+  clocks.set_live(10, std::vector<LiveWorker>{{1, 0}});
+  CHECK(clocks.slowest(10) == 5);
+  clocks.forget_other_jobs(std::vector<std::uint32_t>{job});
+  CHECK(clocks.jobs() == 1);
 }
 
 TEST_CASE("random workers never see a pull answered beyond the bound") {
@@ -119,10 +157,10 @@ TEST_CASE("random workers never see a pull answered beyond the bound") {
         } else {
           const std::uint64_t step = at->second;
           ++asked;
-          clocks.wait(job, step, [&, step] {
-            ++answered;
-            CHECK((model.empty() || step <= slowest() + bound));
-          });
+          clocks.wait(job, step, {[&, step] {
+                        ++answered;
+                        CHECK((model.empty() || step <= slowest() + bound));
+                      }});
         }
       }
       CHECK(asked - answered == clocks.waiting());
