@@ -116,7 +116,19 @@ void TableState::keep_rows(const std::vector<char>& keep) {
   places_.resize(kept);
 }
 
+/// A lease's watermark lies at its own unit at most: that one is not finished. A higher one, once
+/// believed, would make every later push look applied.
+void TableState::check_watermark(const PushBody& push) const {
+  const std::uint64_t limit = push.key.is_leased() ? unit_order(push.key.epoch, push.key.unit) : 0;
+  if (push.forget_before <= limit) return;
+  throw Error(
+      Errc::invalid_argument, "push to table '" + spec_.name + "'",
+      fmt::format("units below {} are to be forgotten; its own is {}", push.forget_before, limit),
+      "send forget_before as the unit's lease has it, and 0 without a lease");
+}
+
 bool TableState::apply(const PushBody& push) {
+  check_watermark(push);
   read_push(push);
   // One number that is none would spread to every row that meets this one.
   for (std::size_t i = 0; i < ids_.size() * spec_.width; ++i)
@@ -250,7 +262,7 @@ void TableState::replay(std::span<const std::byte> record) {
   } catch (const Error& error) {
     throw Error(Errc::corrupt,
                 fmt::format("replay record {} into table '{}'", head.lsn, spec_.name), error.what(),
-                "restore the folder from a copy, or start from an older checkpoint");
+                "restore the folder from a copy");
   }
 }
 

@@ -41,8 +41,8 @@ class TableState {
 
   /// Applies the rows whose slot has not seen the push's key; false if there was none, a push
   /// without rows included. Missing rows are created. Throws `moved` (a row of another shard),
-  /// `invalid_argument` (a width, or a value that is no finite number), `fenced` (a client's older
-  /// incarnation) or `exhausted`; nothing has changed then.
+  /// `invalid_argument` (a width, a value that is no finite number, a watermark beyond the push's
+  /// own unit), `fenced` (a client's older incarnation) or `exhausted`; nothing has changed then.
   bool apply(const PushBody& push);
   /// Erases rows; those that don't exist are skipped. Throws `moved` as apply() does.
   void erase(const EraseBody& erase);
@@ -78,6 +78,7 @@ class TableState {
   };
 
   std::uint16_t place_of(std::uint64_t id) const;
+  void check_watermark(const PushBody& push) const;
   void read_push(const PushBody& push);
   void read_ids(const std::byte* ids, std::size_t count);
   bool keep_fresh(const PushKey& key);

@@ -401,6 +401,24 @@ TEST_CASE("a part is about as large as its budget, whatever the slot holds") {
   CHECK(parts > 10);
 }
 
+TEST_CASE("a watermark beyond the push's own unit is refused, and later pushes still count") {
+  const auto slots = some_slots(16);
+  TableState state(spec_of(), slots);
+  const auto ids = ids_in(slots, 4);
+  const std::vector<float> values(12, 1);
+  const auto refuses = [&](PushKey key, std::uint64_t forget_before) {
+    const Push push{key, forget_before, ids, values};
+    return refused(hf::Errc::invalid_argument, [&] { state.apply(push.body()); });
+  };
+  CHECK(refuses(PushKey::leased(0, 3, 0), ~std::uint64_t{0}));
+  CHECK(refuses(PushKey::leased(0, 3, 0), unit_order(0, 4)));
+  CHECK(refuses(PushKey::of_client(1, 1, 0), 1));
+  CHECK(state.rows() == 0);
+  CHECK(state.apply(Push{PushKey::leased(0, 3, 0), unit_order(0, 3), ids, values}.body()));
+  CHECK(state.apply(Push{PushKey::leased(0, 4, 0), 0, ids, values}.body()));
+  CHECK_FALSE(state.apply(Push{PushKey::leased(0, 2, 0), 0, ids, values}.body()));
+}
+
 TEST_CASE("rows that don't belong into a snapshot's part are refused") {
   const std::vector<Slot> slots{100, 200};
   const auto ids = ids_in({100}, 2);
