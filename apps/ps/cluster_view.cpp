@@ -38,7 +38,8 @@ protocol::TableSpec::Fields encode_table_spec(const TableSpec& table) {
           .initializer = static_cast<protocol::InitializerKind>(table.initializer),
           .initializer_scale = table.initializer_scale,
           .initializer_from = table.initializer_from,
-          .seed = table.seed};
+          .seed = table.seed,
+          .l2 = table.l2};
 }
 
 TableSpec decode_table_spec(const protocol::fb::TableSpec& message) {
@@ -48,7 +49,7 @@ TableSpec decode_table_spec(const protocol::fb::TableSpec& message) {
                   .optimizer = static_cast<OptimizerKind>(message.optimizer()),
                   .learning_rate = message.learning_rate(),
                   .initial_accumulator = message.initial_accumulator(),
-                  .l2 = 0,
+                  .l2 = message.l2(),
                   .initializer = static_cast<InitializerKind>(message.initializer()),
                   .initializer_scale = message.initializer_scale(),
                   .initializer_from = message.initializer_from(),
