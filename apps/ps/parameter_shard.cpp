@@ -27,6 +27,7 @@ Task<void> ParameterShard::started() {
   start(context_->log->run());
   co_await adopt_view(view);
   start(follow_view(view->version));
+  start(drop_unwanted_pulls());
   if (options_.snapshot_interval > Duration::zero()) start(write_snapshots());
 }
 
@@ -80,10 +81,29 @@ Task<void> ParameterShard::write_snapshots() {
   }
 }
 
+// One at a time. Those who ask while one is being written share the next: it holds what they saw.
 Task<void> ParameterShard::write_snapshot() {
-  auto lock = co_await snapshot_mutex_.lock();
+  struct Wanted {
+    explicit Wanted(std::size_t& count) noexcept : count(count) { ++count; }
+    ~Wanted() { --count; }
+    std::size_t& count;
+  };
+  const Wanted wanted(snapshots_wanted_);
+  const std::uint64_t begun_before = snapshots_begun_;
+  const auto lock = co_await context_->snapshot_mutex.lock();
+  if (last_written_ > begun_before) co_return;
+  const std::uint64_t number = ++snapshots_begun_;
   co_await ps::write_snapshot(*context_, {spawned_.begin(), spawned_.end()});
+  last_written_ = number;
   ++context_->counts.snapshots;
+}
+
+// Pulls whose askers gave up, or died, would wait on for the slowest worker.
+Task<void> ParameterShard::drop_unwanted_pulls() {
+  while (true) {
+    co_await sleep_for(timing().heartbeat());
+    context_->clocks.drop_unwanted();
+  }
 }
 
 Task<void> ParameterShard::tick(protocol::WorkerClock clock) {
@@ -92,6 +112,10 @@ Task<void> ParameterShard::tick(protocol::WorkerClock clock) {
 }
 
 Task<void> ParameterShard::checkpoint(protocol::Nothing, Reply<protocol::ShardStatus> reply) {
+  if (snapshots_wanted_ > max_waiting_checkpoints)
+    throw Error(
+        Errc::overloaded, fmt::format("write a checkpoint of parameter shard {}", options_.shard),
+        fmt::format("{} others wait already", snapshots_wanted_ - 1), "one is enough: wait for it");
   co_await write_snapshot();
   reply.send(describe());
 }

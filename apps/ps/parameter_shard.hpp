@@ -8,7 +8,6 @@
 #include <hyperframes/apps/ps/shard_context.hpp>
 #include <hyperframes/apps/ps/table_part.hpp>
 #include <hyperframes/apps/ps/view_feed.hpp>
-#include <hyperframes/runtime/mutex.hpp>
 #include <ps.fbs.hpp>
 #include <set>
 
@@ -16,6 +15,9 @@ namespace hyperframes::ps {
 
 class ParameterShard final : public protocol::ParameterShard::Actor {
  public:
+  /// Checkpoints that may wait for the one under way; they share the next.
+  static constexpr std::size_t max_waiting_checkpoints = 64;
+
   /// `feed`: the view as this core shard knows it; it and `lease` outlive the actor.
   ParameterShard(ShardOptions options, ViewFeed* feed, const Lease* lease);
   ~ParameterShard() override;
@@ -33,6 +35,7 @@ class ParameterShard final : public protocol::ParameterShard::Actor {
   Task<void> adopt_view(std::shared_ptr<const ClusterView> view);
   Task<void> write_snapshots();
   Task<void> write_snapshot();
+  Task<void> drop_unwanted_pulls();
   protocol::ShardStatus::Fields describe() const;
 
   ShardOptions options_;
@@ -40,7 +43,8 @@ class ParameterShard final : public protocol::ParameterShard::Actor {
   const Lease* lease_;
   std::shared_ptr<ShardContext> context_;
   std::set<TableId> spawned_;
-  Mutex snapshot_mutex_;
+  std::uint64_t snapshots_begun_ = 0, last_written_ = 0;  // by their order
+  std::size_t snapshots_wanted_ = 0;                      // waiting or under way
 };
 
 }  // namespace hyperframes::ps

@@ -38,6 +38,7 @@ class Restorer final : public SnapshotVisitor {
       : context_(context), states_(states), file_(std::move(file)) {}
 
   std::uint64_t start_lsn() const noexcept { return start_lsn_; }
+  std::uint64_t end_lsn() const noexcept { return end_lsn_; }
   std::vector<TableId> tables;
 
  private:
@@ -63,12 +64,12 @@ class Restorer final : public SnapshotVisitor {
     if (const auto state = states_.find(part.table); state != states_.end())
       state->second->restore(part);
   }
-  void end(const SnapshotEnd&) override {}
+  void end(const SnapshotEnd& end) override { end_lsn_ = end.end_lsn; }
 
   const ShardContext& context_;
   States& states_;
   std::string file_;
-  std::uint64_t start_lsn_ = 1;
+  std::uint64_t start_lsn_ = 1, end_lsn_ = 0;
 };
 
 Task<std::optional<std::string>> newest_snapshot(const ShardContext& context) {
@@ -78,11 +79,17 @@ Task<std::optional<std::string>> newest_snapshot(const ShardContext& context) {
   co_return newest;
 }
 
-/// Returns the first record to replay, and the tables that the snapshot holds.
-Task<std::uint64_t> restore_snapshot(const ShardContext& context, States& states,
-                                     std::vector<TableId>& tables) {
+/// What a shard's newest snapshot says about the log that belongs to it.
+struct Restored {
+  std::string path{};             ///< Empty: there is none.
+  std::uint64_t start_lsn = 1;    ///< The first record to replay.
+  std::uint64_t end_lsn = 0;      ///< The last one that it holds anything of.
+  std::vector<TableId> tables{};  ///< Those that it holds.
+};
+
+Task<Restored> restore_snapshot(const ShardContext& context, States& states) {
   const auto name = co_await newest_snapshot(context);
-  if (!name) co_return 1;
+  if (!name) co_return Restored{};
   const std::string path = context.options.snapshot_folder + "/" + *name;
   Restorer restorer(context, states, path);
   SnapshotDecoder decoder(restorer, path);
@@ -96,8 +103,19 @@ Task<std::uint64_t> restore_snapshot(const ShardContext& context, States& states
   }
   decoder.finish();
   co_await file.close();
-  tables = std::move(restorer.tables);
-  co_return restorer.start_lsn();
+  co_return Restored{path, restorer.start_lsn(), restorer.end_lsn(), std::move(restorer.tables)};
+}
+
+// A snapshot is published when the log is durable up to its last record. A log that ends before is
+// another one: its next records would take numbers that the snapshot's rows count as contained.
+void check_log_end(const ShardContext& context, const Restored& snapshot) {
+  const std::uint64_t next = context.log->next_lsn();
+  if (next > snapshot.end_lsn) return;
+  throw Error(Errc::corrupt, fmt::format("recover parameter shard {}", context.options.shard),
+              fmt::format("the log in '{}' ends with record {}; the snapshot '{}' holds records up "
+                          "to {}",
+                          context.options.log_folder, next - 1, snapshot.path, snapshot.end_lsn),
+              "restore the log's folder, which belongs to the snapshot");
 }
 
 void replay_into(States& states, std::span<const std::byte> record) {
@@ -119,35 +137,37 @@ Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs
   co_await make_durable_directory(context.options.snapshot_folder);
   States states;
   for (const TableSpec& spec : specs) states.emplace(spec.id, empty_state(context, spec));
-  std::vector<TableId> held;
-  const std::uint64_t from = co_await restore_snapshot(context, states, held);
-  for (const TableId table : held)
+  const Restored snapshot = co_await restore_snapshot(context, states);
+  for (const TableId table : snapshot.tables)
     if (!states.contains(table)) unknown_table(context, table);
   std::uint64_t replayed = 0;
-  context.log =
-      co_await ShardLog::open({.folder = context.options.log_folder,
-                               .shard = context.options.shard,
-                               .token = context.options.token,
-                               .durability = context.options.durability},
-                              from, [&](std::span<const std::byte> record, std::uint64_t) {
-                                const TableId table = decode_head(record).table;
-                                if (!states.contains(table)) unknown_table(context, table);
-                                replay_into(states, record);
-                                ++replayed;
-                              });
+  context.log = co_await ShardLog::open({.folder = context.options.log_folder,
+                                         .shard = context.options.shard,
+                                         .token = context.options.token,
+                                         .durability = context.options.durability},
+                                        snapshot.start_lsn,
+                                        [&](std::span<const std::byte> record, std::uint64_t) {
+                                          const TableId table = decode_head(record).table;
+                                          if (!states.contains(table))
+                                            unknown_table(context, table);
+                                          replay_into(states, record);
+                                          ++replayed;
+                                        });
+  check_log_end(context, snapshot);
   for (auto& [id, state] : states) state->finish_recovery();
   context.recovered = std::move(states);
   context.counts.replayed_records = replayed;
 }
 
 Task<std::unique_ptr<TableState>> recover_table(ShardContext& context, TableSpec spec) {
+  const auto lock = co_await context.snapshot_mutex.lock();
   co_await context.log->flush();
   States states;
   states.emplace(spec.id, empty_state(context, spec));
-  std::vector<TableId> held;
-  const std::uint64_t from = co_await restore_snapshot(context, states, held);
+  const Restored snapshot = co_await restore_snapshot(context, states);
   co_await context.log->read_again(
-      from, [&](std::span<const std::byte> record, std::uint64_t) { replay_into(states, record); });
+      snapshot.start_lsn,
+      [&](std::span<const std::byte> record, std::uint64_t) { replay_into(states, record); });
   auto state = std::move(states.at(spec.id));
   state->finish_recovery();
   co_return state;

@@ -14,17 +14,19 @@
 namespace hyperframes::ps {
 
 /// Opens the context's log and fills `recovered`. Tables in the files that no view lists are an
-/// error: their rows would be lost silently.
+/// error (`not_found`): their rows would be lost silently. Throws `corrupt` for a table that the
+/// view describes otherwise, and for a log that ends before what the snapshot holds.
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs);
 
 /// One table's state, while the shard goes on for the others. A table that was never pushed to is
-/// empty.
+/// empty. Waits for a snapshot under way.
 Task<std::unique_ptr<TableState>> recover_table(ShardContext& context, TableSpec spec);
 
 /// Writes a snapshot of the given tables, in O(buffer) memory: a slot at a time, with pushes in
 /// between; then drops the log segments that it covers, and older snapshots. Each slot carries the
-/// number of the last record that it contains. Returns when it is durable. `tables` must be all
-/// that the log may hold records of; throws actor_down while one of them is being restarted.
+/// number of the last record that it contains. Returns when it is durable. The caller holds the
+/// context's snapshot mutex. `tables` must be all that the log may hold records of; throws
+/// actor_down while one of them is being restarted.
 Task<void> write_snapshot(ShardContext& context, std::vector<TableId> tables);
 
 }  // namespace hyperframes::ps

@@ -12,6 +12,8 @@
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/apps/ps/table_state.hpp>
+#include <hyperframes/runtime/mutex.hpp>
+#include <hyperframes/runtime/shard.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <map>
 #include <memory>
@@ -24,8 +26,12 @@ namespace hyperframes::ps {
 /// can't show it must not acknowledge: another may own the shard by now.
 class Lease {
  public:
+  /// By the time that it is, not by that of the turn: the process may have been stopped since the
+  /// turn began.
   bool valid() const noexcept {
-    return Clock::now().time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+    const Shard* here = Shard::current();
+    const Time now = here ? here->reactor().now() : Clock::read_system();
+    return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
   }
   void extend_to(Time until) noexcept {
     until_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
@@ -55,6 +61,9 @@ struct ShardContext {
   const Lease* lease = nullptr;
   ClockTable clocks;
   std::unique_ptr<ShardLog> log;
+  /// Held by whoever writes a snapshot, and while a table is read back: a snapshot that is finished
+  /// meanwhile would take away the log behind the one that is being read.
+  Mutex snapshot_mutex;
   /// Recovered at the shard's start, until its table's actor takes it over.
   std::map<TableId, std::unique_ptr<TableState>> recovered;
   /// The actors that are up, by table; each takes itself in and out.

@@ -96,7 +96,7 @@ SnapshotDecoder::SnapshotDecoder(SnapshotVisitor& visitor, std::string file)
 
 void SnapshotDecoder::fail(const std::string& found) const {
   throw Error(Errc::corrupt, fmt::format("read the snapshot '{}' at byte {}", file_, offset_),
-              found, "use an older snapshot, or a copy of this one");
+              found, "restore the file from a copy: the log before it is gone");
 }
 
 /// How many bytes the piece under way has, as far as one can tell yet.
