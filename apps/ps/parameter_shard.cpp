@@ -58,6 +58,10 @@ Task<void> ParameterShard::adopt_view(std::shared_ptr<const ClusterView> view) {
   clocks.forget_other_jobs(jobs);
   for (const TableSpec& spec : view->tables) {
     if (!spawned_.insert(spec.id).second) continue;
+    // The files know no other tables than those that were recovered. Reading them for a new one
+    // would keep it, and the next views, behind a snapshot under way.
+    if (!context_->recovered.contains(spec.id))
+      context_->recovered.emplace(spec.id, empty_state(*context_, spec));
     SpawnOptions child;
     child.name = fmt::format("ps/shard/{}/{}", options_.shard, spec.name);
     child.restart = {.kind = Restart::permanent, .intensity = 5, .period = 30s};

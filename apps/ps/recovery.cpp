@@ -27,10 +27,6 @@ bool is_snapshot(std::string_view name) {
   return name.starts_with(snapshot_prefix) && name.ends_with(snapshot_suffix);
 }
 
-std::unique_ptr<TableState> empty_state(const ShardContext& context, const TableSpec& spec) {
-  return std::make_unique<TableState>(spec, context.map.slots_of(context.options.shard));
-}
-
 /// Puts what a snapshot holds into states: of all tables, or of one.
 class Restorer final : public SnapshotVisitor {
  public:
@@ -131,6 +127,10 @@ void replay_into(States& states, std::span<const std::byte> record) {
 }
 
 }  // namespace
+
+std::unique_ptr<TableState> empty_state(const ShardContext& context, const TableSpec& spec) {
+  return std::make_unique<TableState>(spec, context.map.slots_of(context.options.shard));
+}
 
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs) {
   co_await make_durable_directory(context.options.log_folder);

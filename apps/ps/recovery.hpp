@@ -18,6 +18,9 @@ namespace hyperframes::ps {
 /// view describes otherwise, and for a log that ends before what the snapshot holds.
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs);
 
+/// The state of a table that no file of the shard holds anything of.
+std::unique_ptr<TableState> empty_state(const ShardContext& context, const TableSpec& spec);
+
 /// One table's state, while the shard goes on for the others. A table that was never pushed to is
 /// empty. Waits for a snapshot under way.
 Task<std::unique_ptr<TableState>> recover_table(ShardContext& context, TableSpec spec);

@@ -772,6 +772,35 @@ TEST_CASE("a snapshot takes memory for a piece at a time, and pushes are acknowl
         digested);
 }
 
+TEST_CASE("a table that is created while a snapshot is written need not wait for it") {
+  const TableSpec spec = table_of(1, "t", 64), young = table_of(2, "u");
+  Cluster cluster({.tables = {spec}});
+  cluster.run([&]() -> Task<void> {
+    co_await fill(cluster.part(), spec, 2);
+    Scope scope;
+    Event written;
+    scope.spawn(co_invoke([&]() -> Task<void> {
+      co_await cluster.shard().checkpoint({}, within(60s));
+      written.set();
+    }));
+    co_await yield();
+    cluster.settings.tables.push_back(young);
+    cluster.publish();
+    while (!cluster.server->node.find<protocol::TablePart>("ps/shard/0/u"))
+      co_await sleep_for(100us);
+    co_await push(cluster.part("u"), young, PushKey::leased(0, 0, 0), {counter(1)});
+    CHECK_FALSE(written.is_set());
+    co_await scope.join();
+    // Its actor's crash and the shard's find what the log holds of it.
+    crash(cluster.part("u"));
+    const auto counted = co_await pull(cluster.part("u"), {counter(1)});
+    CHECK(counted == std::vector<float>{1, 1});
+  });
+  cluster.restart(SimCrash::power_cut());
+  const auto counted = cluster.run([&] { return pull(cluster.part("u"), {counter(1)}); });
+  CHECK(counted == std::vector<float>{1, 1});
+}
+
 TEST_CASE("checkpoints asked for while one is written share the next, and have a bound") {
   const TableSpec spec = table_of(1, "t", 64);
   Cluster cluster({.tables = {spec}});
