@@ -446,15 +446,16 @@ Task<PreparedPush::Message> make_message(TableSpec table, std::span<const std::u
 
 Task<PreparedPush> PsClient::prepare_push(TableSpec table, PushKey key,
                                           std::vector<std::uint64_t> ids,
-                                          std::vector<float> gradients) {
+                                          std::vector<float> gradients, bool counted) {
   assert(gradients.size() == ids.size() * table.width);
   const auto view = state_->view;
   PreparedPush prepared;
   prepared.table_ = table.id;
   prepared.key_ = key;
   for (auto& group : group_rows(*view->placement, table.id, ids)) {
+    const bool wanted = counted && key.is_leased();
     const std::uint64_t counter =
-        key.is_leased() ? counter_row(*view->placement, table.id, group.shard, key) : 0;
+        wanted ? counter_row(*view->placement, table.id, group.shard, key) : 0;
     prepared.messages_.push_back(
         co_await make_message(table, ids, gradients.data(), std::move(group), counter));
   }

@@ -89,9 +89,11 @@ class PsClient {
   Task<std::vector<float>> pull(TableSpec table, std::vector<std::uint64_t> ids,
                                 std::uint64_t step = 0);
   /// Groups the rows by slot and shard. `gradients`: `width` floats for each of `ids`, which are
-  /// distinct. A leased key gives each message a counter row. Waits for send memory.
+  /// distinct. Waits for send memory. `counted`: with a leased key each message gets a counter row,
+  /// which an audit compares with a ledger. Such rows stay in the table for good: without a ledger
+  /// don't ask for them. All workers of a job do alike.
   Task<PreparedPush> prepare_push(TableSpec table, PushKey key, std::vector<std::uint64_t> ids,
-                                  std::vector<float> gradients);
+                                  std::vector<float> gradients, bool counted = true);
   /// Completes when all messages are acknowledged. `forget_before`: of the unit's lease, as
   /// unit_order() has it.
   Task<void> push(PreparedPush prepared, std::uint64_t step = 0, std::uint64_t forget_before = 0);

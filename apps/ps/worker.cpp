@@ -287,7 +287,8 @@ class Worker {
     score_.add(learnt.predictions, batch->labels, learnt.loss);
     samples_ += batch->samples();
     co_return co_await client_.prepare_push(table_, PushKey::leased(epoch_, unit_, number),
-                                            std::move(ids), std::move(learnt.gradients));
+                                            std::move(ids), std::move(learnt.gradients),
+                                            /*counted=*/ledger_ != nullptr);
   }
 
   Task<void> deliver(PreparedPush push, std::uint64_t step, std::uint64_t forget) {

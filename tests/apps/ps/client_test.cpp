@@ -310,6 +310,27 @@ TEST_CASE("each message of a push counts itself, and a push that is repeated cou
   CHECK(cluster.faults().broken.empty());
 }
 
+TEST_CASE("a push that no ledger notes leaves no counter rows behind") {
+  Cluster cluster;
+  cluster.start_server(21);
+  cluster.start_server(22);
+  cluster.start_client();
+  cluster.run([&]() -> Task<void> {
+    auto prepared = co_await cluster.client().prepare_push(
+        cluster.table(), PushKey::leased(0, 1, 2), some_ids(40), some_rows(40), /*counted=*/false);
+    CHECK(prepared.messages().size() == num_shards);
+    CHECK(prepared.ledger_entries(1).empty());
+    co_await cluster.client().push(std::move(prepared));
+  });
+  std::size_t rows = 0;
+  for (ShardId shard = 0; shard < num_shards; ++shard)
+    for (const auto& [id, row] : cluster.disk(shard).rows) {
+      CHECK_FALSE(is_counter(id));
+      ++rows;
+    }
+  CHECK(rows == 40);
+}
+
 TEST_CASE("pushes through servers that fail, stay silent and forget to answer count exactly once") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
