@@ -58,8 +58,14 @@ void ReceiveBudget::forget(Waiting& waiting) noexcept {
   serve();
 }
 
+// What of the quarter for windows is not taken yet is kept for them: a new peer needs some at once,
+// however large the messages of others are.
 void ReceiveBudget::serve() noexcept {
-  while (!waiting_.empty() && try_take(waiting_.front().bytes)) waiting_.pop_front()->on_granted();
+  while (!waiting_.empty() && waiting_.front().bytes <= free_ - free_for_windows()) {
+    Waiting& next = *waiting_.pop_front();
+    free_ -= next.bytes;
+    next.on_granted();
+  }
   set_listening(listening_, !waiting_.empty());
 }
 

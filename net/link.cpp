@@ -481,12 +481,20 @@ void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
   while (!lane.queue.empty() && batch.size_bytes() < batch_bytes &&
          batch.count() + 2 <= Transport::batch_pieces) {
     Outgoing& next = lane.queue.front();
+    const std::uint64_t first = sequence_ + 1;
     if (next.large()) {
       if (!emit_fragment(next, name, batch)) return;  // the rest waits for the next batch
       --lane.frames;
     } else {
       lane.frames -= next.frames;
       emit_run(next, batch);
+    }
+    const bool goes_on =
+        !left_.empty() && left_.back().lane == name && left_.back().last + 1 == first;
+    if (goes_on && !next.large()) {
+      left_.back().last = sequence_;
+    } else {
+      left_.push_back({next.large() ? sequence_ : first, sequence_, name});
     }
     asked_ -= std::min(asked_, next.answers);
     lane.queue.pop_front();
@@ -569,6 +577,13 @@ void Link::acknowledged(std::uint64_t sequence) noexcept {
     retained_bytes_ -= retained_.front().batch.size_bytes();
     recycle(retained_.front().batch);
     retained_.pop_front();
+  }
+  while (!left_.empty() && left_.front().first <= sequence) {
+    Left& front = left_.front();
+    const std::uint64_t end = std::min(front.last, sequence) + 1;
+    out(front.lane).acknowledged += end - front.first;
+    front.first = end;
+    if (front.first > front.last) left_.pop_front();
   }
   if (was_full && acknowledges()) {
     later(flush_later_);
@@ -956,9 +971,10 @@ void Link::acknowledge_now() {
 // Ticks are counted, not time: what this process slept through itself is no silence of the peer's.
 void Link::heartbeat() {
   if (++silent_ticks_ >= timing().missed_heartbeats_until_down)
-    return fail(Error(Errc::peer_lost, "hear from " + transport_->peer(),
-                      "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",
-                      "its process or host stopped, or the network drops packets"));
+    return fail(
+        Error(Errc::peer_lost, "hear from " + transport_->peer(),
+              "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",
+              "its process or host stopped, or the network drops packets; " + acknowledged_text()));
   if (!watch_progress()) return;
   shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
   owes_heartbeat_ = owes_all_credit_ = true;
@@ -1017,9 +1033,20 @@ void Link::on_ended(Error reason) noexcept {
   fail(Error(Errc::peer_lost, "use the link to " + transport_->peer(),
              in_order ? "the peer's process ended, or closed the connection without a word"
                       : reason.what(),
-             acknowledged_ == sequence_ ? "nothing was left unacknowledged"
-                                        : "frame " + std::to_string(acknowledged_ + 1) +
-                                              " is the first that it has not acknowledged"));
+             acknowledged_text()));
+}
+
+/// What a sender may rely on: in each lane a prefix of what it handed over.
+std::string Link::acknowledged_text() const {
+  std::string text;
+  for (const Lane lane : all_lanes) {
+    const LaneOut& of = out_[static_cast<std::size_t>(lane)];
+    if (of.sent == of.acknowledged) continue;
+    text += (text.empty() ? "it has acknowledged the first " : ", the first ") +
+            std::to_string(of.acknowledged) + " of " + std::to_string(of.sent) +
+            " messages on lane '" + std::string(name(lane)) + "'";
+  }
+  return text.empty() ? "it has acknowledged every message" : text;
 }
 
 void Link::corrupt(std::string found) {
@@ -1054,14 +1081,15 @@ void Link::fail_waiting(const Error& reason) noexcept {
 void Link::report() { owner_.on_link_ended(*this, *end_); }
 
 std::uint64_t Link::unacknowledged() const noexcept {
-  std::uint64_t frames = sequence_ - acknowledged_;
-  for (const LaneOut& lane : out_) frames += lane.frames;
-  return frames;
+  std::uint64_t messages = 0;
+  for (const LaneOut& lane : out_) messages += lane.sent - lane.acknowledged;
+  return messages;
 }
 
 void Link::add_stats(Session::Stats& stats) const {
   for (std::size_t i = 0; i < lane_count; ++i) {
     stats.lanes[i].messages_sent += out_[i].sent;
+    stats.lanes[i].messages_acknowledged += out_[i].acknowledged;
     stats.lanes[i].messages_received += in_[i].received_count;
     stats.lanes[i].credit_bytes += out_[i].credit;
     stats.lanes[i].waiting_senders += out_[i].waiting.size();

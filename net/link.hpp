@@ -78,7 +78,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void begin_close(Error reason) noexcept;
   /// Ends now. Idempotent.
   void fail(Error reason) noexcept;
-  /// Frames that the peer has not acknowledged, those not sent yet included.
+  /// Messages that the peer has not acknowledged, those that have not left included.
   std::uint64_t unacknowledged() const noexcept;
   void add_stats(Session::Stats& stats) const;
 
@@ -106,7 +106,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     bool granted = false;         ///< It may go now.
     std::uint64_t not_begun = 0;  ///< The granted message of which nothing has left yet.
     std::uint64_t frames = 0;     ///< Queued.
-    std::uint64_t sent = 0;
+    std::uint64_t sent = 0, acknowledged = 0;  ///< Messages.
   };
   struct Grant final : ReceiveBudget::Waiting {
     void on_granted() noexcept override;
@@ -135,6 +135,11 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   /// A heartbeat that was not answered yet, and the last frame before it.
   struct Probe {
     std::uint64_t message, sequence;
+  };
+  /// Frames that have left, each the end of a message of that lane.
+  struct Left {
+    std::uint64_t first, last;
+    Lane lane;
   };
   struct Control {
     FrameHeader header;
@@ -198,6 +203,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void on_sent(Segments batch) noexcept override;
   void acknowledged(std::uint64_t sequence) noexcept;
   void recycle(Segments& batch) noexcept;
+  std::string acknowledged_text() const;
 
   // Receiving.
   Buffer receive_target() noexcept override;
@@ -247,6 +253,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t sequence_ = 0;      ///< Of the last sequenced frame that left.
   std::uint64_t acknowledged_ = 0;  ///< By the peer.
   std::deque<Retained> retained_;
+  std::deque<Left> left_;
   std::uint64_t retained_bytes_ = 0, queued_bytes_ = 0;
   const std::uint64_t unacknowledged_limit_;
   std::uint64_t acknowledged_at_tick_ = 0;

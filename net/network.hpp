@@ -82,7 +82,7 @@ class Network {
   std::vector<SessionRef> sessions() const;
 
   /// Takes no new messages and peers, waits up to `drain` until the peers have acknowledged what
-  /// was handed over, then closes all. Returns how many frames were not acknowledged.
+  /// was handed over, then closes all. Returns how many messages were not acknowledged.
   Task<std::uint64_t> close(Duration drain);
 
  private:

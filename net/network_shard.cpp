@@ -57,6 +57,7 @@ void NetworkShard::begin_close(std::uint64_t number, const Error& reason) {
 void NetworkShard::end_session(std::uint64_t number, const Error& reason) {
   const SessionRef session(find(number));
   if (!session) return;
+  session->last_ = std::make_unique<Session::Stats>(session->stats());
   for (const auto& link : links_)
     if (&link->session() == session.get()) link->fail(reason);
   session->link_ = nullptr;
@@ -90,9 +91,9 @@ std::vector<SessionRef> NetworkShard::sessions() const {
 }
 
 std::uint64_t NetworkShard::unacknowledged() const noexcept {
-  std::uint64_t frames = 0;
-  for (const auto& link : links_) frames += link->unacknowledged();
-  return frames;
+  std::uint64_t messages = 0;
+  for (const auto& link : links_) messages += link->unacknowledged();
+  return messages;
 }
 
 void NetworkShard::close_session(Session& session, std::string why) {

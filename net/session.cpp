@@ -52,6 +52,7 @@ void Session::close(std::string why) {
 }
 
 Session::Stats Session::stats() const {
+  if (last_) return *last_;
   Stats stats;
   if (owner_) owner_->add_stats(*this, stats);
   return stats;

@@ -57,7 +57,8 @@ class Session {
  public:
   struct LaneStats {
     std::uint64_t messages_sent = 0, messages_received = 0;
-    std::uint64_t credit_bytes = 0;  ///< What may be sent now.
+    std::uint64_t messages_acknowledged = 0;  ///< So many, the first ones sent, the peer has.
+    std::uint64_t credit_bytes = 0;           ///< What may be sent now.
     std::uint64_t waiting_senders = 0;
     std::uint64_t held_bytes = 0;  ///< Received, and not destroyed yet.
   };
@@ -95,6 +96,7 @@ class Session {
   /// nothing waits for that: `Network::close` does.
   void close(std::string why);
 
+  /// Once it is down: how it stood at its end.
   Stats stats() const;
 
  private:
@@ -108,6 +110,7 @@ class Session {
   PeerInfo peer_;
   detail::Link* link_ = nullptr;  ///< Where this shard sends; null once down.
   std::unique_ptr<Error> reason_;
+  std::unique_ptr<Stats> last_;  ///< Once down.
   detail::NetworkShard* owner_ = nullptr;
   std::uint64_t number_ = 0;
   std::uint32_t references_ = 0;  ///< Of this shard only, so not atomic.

@@ -42,25 +42,43 @@ void on_shard(void (*body)()) {
 
 TEST_CASE("a budget grants in the order of asking, and nobody overtakes a large one that waits") {
   ReceiveBudget budget(100);
-  Waiting first(80), second(50), third(10);
+  Waiting first(70), second(50), third(10);
   budget.wait(first);
   CHECK(first.granted);
   budget.wait(second);
   budget.wait(third);
   CHECK_FALSE(second.granted);
   CHECK_FALSE(third.granted);
-  budget.give_back(80);
+  budget.give_back(70);
   CHECK(second.granted);
   CHECK(third.granted);
   CHECK(budget.free() == 40);
 }
 
+TEST_CASE("whatever is granted, there is room for the windows of a new peer") {
+  ReceiveBudget budget(64u << 20);
+  std::vector<std::unique_ptr<Waiting>> granted;
+  do {
+    granted.push_back(std::make_unique<Waiting>(5u << 20));
+    budget.wait(*granted.back());
+  } while (granted.back()->granted);
+  CHECK(ReceiveAccount::is_possible(budget));
+  CHECK(budget.free_for_windows() == 16u << 20);
+  // And the largest that may be asked for can be granted.
+  for (const auto& one : granted)
+    if (one->granted) budget.give_back(one->bytes);
+  granted.clear();
+  Waiting largest(budget.largest_grant());
+  budget.wait(largest);
+  CHECK(largest.granted);
+}
+
 TEST_CASE("a budget forgets who no longer waits") {
   ReceiveBudget budget(100);
-  Waiting first(80), third(20);
+  Waiting first(70), third(10);
   budget.wait(first);
   {
-    Waiting second(90);
+    Waiting second(75);
     budget.wait(second);
     budget.wait(third);
     CHECK_FALSE(third.granted);

@@ -1,6 +1,10 @@
 // What a link does with a peer that keeps the rules, and with one that does not.
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/link.hpp>
+#include <hyperframes/runtime/scope.hpp>
+#include <map>
+#include <random>
+#include <set>
 
 #include "wire.hpp"
 
@@ -438,4 +442,450 @@ TEST_CASE("a session ends before another with the same node begins, whichever wo
     kept.clear();
   });
   CHECK(node.handler.count == 2);
+}
+
+TEST_CASE("each lane says which of its messages the peer has") {
+  WireNode node;
+  Wire& wire = node.add_wire();
+  node.step([&] { wire.lend(1u << 20); });
+  const auto send = [&](Lane lane, std::size_t size) {
+    Message message;
+    message.body = hf::Buffer::heap(size);
+    REQUIRE(node.session()->try_send(message, lane));
+  };
+  node.step([&] {
+    for (int i = 0; i < 5; ++i) send(Lane::normal, 100);
+    send(Lane::bulk, 400'000);  // two fragments
+    send(Lane::bulk, 100);
+    for (int i = 0; i < 3; ++i) send(Lane::control, 100);
+  });
+  const auto acknowledged = [&] {
+    net::Session::Stats stats;
+    node.step([&] { stats = node.session()->stats(); });
+    return std::vector<std::uint64_t>{stats.lanes[0].messages_acknowledged,
+                                      stats.lanes[1].messages_acknowledged,
+                                      stats.lanes[2].messages_acknowledged};
+  };
+  CHECK(acknowledged() == std::vector<std::uint64_t>{0, 0, 0});
+  std::vector<WireFrame> data;
+  node.step([&] { data = wire.hear(FrameKind::data); });
+  REQUIRE(data.size() == 11);  // control, then normal, then bulk
+  wire.acknowledging = false;
+  const auto acknowledge = [&](std::size_t frame) {
+    node.step([&] {
+      net::FrameHeader header;
+      header.kind = FrameKind::acknowledge;
+      header.acknowledgement = data[frame].header.sequence;
+      wire.say(header);
+    });
+  };
+  acknowledge(0);
+  CHECK(acknowledged() == std::vector<std::uint64_t>{1, 0, 0});
+  acknowledge(4);
+  CHECK(acknowledged() == std::vector<std::uint64_t>{3, 2, 0});
+  acknowledge(8);  // the first half of the large one
+  CHECK(acknowledged() == std::vector<std::uint64_t>{3, 5, 0});
+  acknowledge(9);
+  CHECK(acknowledged() == std::vector<std::uint64_t>{3, 5, 1});
+  // What was so when it ended is still said afterwards.
+  node.step([&] {
+    const net::SessionRef session = node.session();
+    node.end_session();
+    CHECK(session->stats().lanes[2].messages_acknowledged == 1);
+    CHECK(session->stats().lanes[2].messages_sent == 2);
+  });
+}
+
+TEST_CASE("what is on lane control goes ahead of all that waits on the others") {
+  WireNode node;
+  Wire& wire = node.add_wire();
+  node.step([&] {
+    wire.lend(8u << 20);
+    wire.stop_reading();
+  });
+  const auto send = [&](Lane lane, std::size_t size) {
+    Message message;
+    message.body = hf::Buffer::heap(size);
+    REQUIRE(node.session()->try_send(message, lane));
+  };
+  node.step([&] {
+    for (int i = 0; i < 100; ++i) send(Lane::normal, 50'000);
+    for (int i = 0; i < 10; ++i) send(Lane::bulk, 500'000);
+  });
+  // One batch is on its way; what comes now waits for that one only.
+  node.step([&] {
+    for (int i = 0; i < 20; ++i) send(Lane::control, 1000);
+  });
+  node.step([&] { wire.read_again(); });
+  std::uint64_t before = 0;
+  int controls = 0, others_between = 0;
+  for (int round = 0; round < 200; ++round) {
+    node.step([&] {
+      for (const WireFrame& frame : wire.hear(FrameKind::data)) {
+        if (frame.header.lane == Lane::control) {
+          ++controls;
+        } else if (controls == 0) {
+          before += frame.header.length;
+        } else if (controls < 20) {
+          ++others_between;
+        }
+      }
+      wire.say(FrameKind::acknowledge);
+    });
+  }
+  CHECK(controls == 20);
+  CHECK(others_between == 0);
+  CHECK(before <= (512u << 10));
+}
+
+namespace {
+
+/// What keeps a send waiting.
+enum class Wait { credit, grant, turn_to_announce, reply_room, acknowledgement };
+/// What ends the wait.
+enum class Ending { goes_on, cancelled, timed_out, destroyed, session_ended, cancelled_meanwhile };
+
+/// A link whose lane normal is stuck, and a far end that can do all that gets it going.
+class StuckLane {
+ public:
+  explicit StuckLane(Wait wait) : node({}, small()), wire(node.add_wire()) {
+    node.step([&] { wire.lend(window); });
+    node.step([&] { get_stuck(wait); });
+    if (wait == Wait::turn_to_announce)
+      node.step([&] { wire.say(FrameKind::grant, Lane::normal, 2); });
+    // Until what is not acknowledged is all that it may be.
+    for (int i = 0; wait == Wait::acknowledgement && i < 30; ++i)
+      node.step([&] { (void)try_send(message_for(Wait::credit)); });
+  }
+
+  /// The one that waits.
+  static Message message_for(Wait wait) {
+    if (wait == Wait::reply_room) return ask(30'000);
+    Message message;
+    const bool large = wait == Wait::grant || wait == Wait::turn_to_announce;
+    message.body = hf::Buffer::heap(large ? window : 60'000);
+    return message;
+  }
+
+  std::uint64_t waiting() {
+    std::uint64_t count = 0;
+    node.step([&] { count = node.session()->stats().lanes[1].waiting_senders; });
+    return count;
+  }
+
+  /// The far end reads, acknowledges, grants, answers, and gives all credit back. Each message that
+  /// came as a whole adds to `arrived`, by its size.
+  void serve() {
+    node.step([&] { begin_serving(); });
+    for (int round = 0; round < 30; ++round) node.step([&] { serve_once(); });
+  }
+  void begin_serving() {
+    wire.acknowledging = true;
+    wire.read_again();
+    wire.say(FrameKind::acknowledge);
+  }
+  void serve_once() {
+    for (const WireFrame& frame : wire.hear()) take(frame);
+    wire.say(FrameKind::acknowledge);
+  }
+  std::map<std::uint64_t, int> arrived;
+
+  WireNode node;
+  Wire& wire;
+
+ private:
+  static hf::SimNodeOptions small() {
+    hf::SimNodeOptions options;
+    options.shard.send_quota_bytes = 8u << 20;  // 1 MiB may be unacknowledged
+    return options;
+  }
+
+  bool try_send(Message message) {
+    return node.session()->try_send(message, Lane::normal).has_value();
+  }
+
+  void get_stuck(Wait wait) {
+    switch (wait) {
+      case Wait::credit:
+        while (try_send(message_for(wait))) {
+        }
+        break;
+      case Wait::grant: break;
+      case Wait::turn_to_announce:
+        // One that is granted stands behind a batch that the far end does not take.
+        wire.stop_reading();
+        REQUIRE(try_send(Message()));
+        node.start_send(window, Lane::normal);
+        granted_.insert(2);
+        break;
+      case Wait::reply_room:
+        while (try_send(message_for(wait))) {
+        }
+        break;
+      case Wait::acknowledgement: {
+        wire.acknowledging = false;
+        wire.say(FrameKind::credit, Lane::normal, 0, 4u << 20, net::frame_flag::window);
+        break;
+      }
+    }
+  }
+
+  void take(const WireFrame& frame) {
+    const net::FrameHeader& header = frame.header;
+    if (header.kind == FrameKind::announce) {
+      granted_.insert(header.message);
+      wire.say(FrameKind::grant, header.lane, header.message);
+    }
+    if (header.kind != FrameKind::data) return;
+    if (header.offset + header.length == header.total) {
+      ++arrived[header.total];
+      if (!granted_.contains(header.message))
+        wire.say(FrameKind::credit, Lane::normal, 0, net::credit_cost(header.total));
+    }
+    if (header.offset) return;
+    auto head = net::wire::decode_head(std::span<const std::byte, 64>(frame.payload.data(), 64),
+                                       header.total);
+    REQUIRE(head);
+    if (head->envelope.kind != MessageKind::ask) return;
+    Message answer;
+    answer.envelope = net::answer_to(head->envelope);
+    wire.say_message(Lane::normal, ++answers_, answer, net::frame_flag::prepaid);
+  }
+
+  std::set<std::uint64_t> granted_;
+  std::uint64_t answers_ = 0;
+};
+
+hf::Task<void> send_and_note(net::SessionRef session, Message message, hf::Duration within,
+                             std::error_code* code) {
+  try {
+    co_await session->send(std::move(message), Lane::normal, hf::after(within));
+    *code = {};
+  } catch (const hf::Error& error) {
+    *code = error.code();
+  }
+}
+
+std::error_code expected(Ending ending) {
+  switch (ending) {
+    case Ending::cancelled: return hf::Errc::cancelled;
+    case Ending::timed_out: return hf::Errc::deadline_exceeded;
+    case Ending::session_ended: return hf::Errc::peer_lost;
+    case Ending::destroyed: return hf::Errc::internal;  // never noted
+    default: return {};
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a send that waits ends cleanly, whatever it waits for and whatever ends it") {
+  for (const Wait wait : {Wait::credit, Wait::grant, Wait::turn_to_announce, Wait::reply_room,
+                          Wait::acknowledgement}) {
+    for (const Ending ending :
+         {Ending::goes_on, Ending::cancelled, Ending::timed_out, Ending::destroyed,
+          Ending::session_ended, Ending::cancelled_meanwhile}) {
+      INFO("wait " << static_cast<int>(wait) << ", ending " << static_cast<int>(ending));
+      StuckLane lane(wait);
+      std::error_code code = hf::Errc::internal;
+      hf::CancelSource source;
+      std::unique_ptr<hf::Scope> scope;
+      lane.node.step([&] {
+        scope = std::make_unique<hf::Scope>(&source);
+        const auto within = ending == Ending::timed_out ? 10ms : 5s;
+        scope->spawn(
+            send_and_note(lane.node.session(), StuckLane::message_for(wait), within, &code));
+      });
+      REQUIRE(lane.waiting() == 1);
+      switch (ending) {
+        case Ending::goes_on: break;
+        case Ending::cancelled: lane.node.step([&] { source.cancel(); }); break;
+        case Ending::timed_out: lane.node.pass(20ms); break;
+        case Ending::destroyed: lane.node.step([&] { scope.reset(); }); break;
+        case Ending::session_ended: lane.node.step([&] { lane.node.end_session(); }); break;
+        case Ending::cancelled_meanwhile:
+          // In the turn in which it may go as well.
+          lane.node.step([&] {
+            lane.begin_serving();
+            lane.serve_once();
+            source.cancel();
+          });
+          break;
+      }
+      if (ending == Ending::session_ended) {
+        CHECK(code == hf::Errc::peer_lost);
+      } else {
+        lane.serve();
+        CHECK(lane.waiting() == 0);
+        if (ending == Ending::cancelled_meanwhile) {
+          CHECK((!code || code == hf::Errc::cancelled));
+        } else {
+          CHECK(code == expected(ending));
+        }
+        // The next one goes, small or large, and nothing is left behind that would be in its way.
+        std::error_code small = hf::Errc::internal, large = hf::Errc::internal;
+        lane.node.step([&] { lane.node.start_send(200, Lane::normal, 5s, &small); });
+        lane.serve();
+        lane.node.step([&] { lane.node.start_send(300'000, Lane::normal, 5s, &large); });
+        lane.serve();
+        CHECK(!small);
+        CHECK(!large);
+        CHECK(lane.arrived[264] == 1);
+        CHECK(lane.arrived[300'064] == 1);
+        CHECK(lane.wire.alive());
+      }
+      lane.node.step([&] { scope.reset(); });
+    }
+  }
+}
+
+namespace {
+
+/// Peers that announce, send, withdraw and vanish as chance has it, and what each was granted.
+class Announcers {
+ public:
+  Announcers(WireNode& node, std::uint64_t seed, std::uint64_t most)
+      : node_(node), random_(seed), most_(most) {}
+
+  void step() {
+    if (peers_.size() < 4 && random_() % 4 == 0) {
+      Peer& peer = peers_.emplace_back();
+      peer.wire = &node_.add_wire();
+      peer.index = next_index_++;
+    }
+    if (peers_.empty()) return;
+    node_.step([&] {
+      Peer& peer = peers_[random_() % peers_.size()];
+      hear();
+      Lane lane = static_cast<Lane>(random_() % 3);
+      Announced& at = peer.lanes[static_cast<std::size_t>(lane)];
+      switch (random_() % 8) {
+        case 0:
+        case 1:
+        case 2: announce(peer, lane, at); break;
+        case 3:
+        case 4:
+        case 5: send(peer, lane, at); break;
+        case 6:
+          if (at.total && !at.begun) {
+            peer.wire->say(FrameKind::withdraw, lane, at.message);
+            at.total = 0;
+          }
+          break;
+        default:
+          if (random_() % 8 == 0) {
+            node_.end_session(peer.index);
+            peers_.erase(peers_.begin() + (&peer - peers_.data()));
+          } else if (!kept_.empty()) {
+            kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(random_() % kept_.size()));
+          }
+      }
+    });
+    node_.step([&] { hear(); });
+    highest_ = std::max(highest_, granted());
+  }
+
+  /// Destroys and sends everything that there is, until nobody waits for a grant.
+  bool settle() {
+    for (int round = 0; round < 200; ++round) {
+      node_.step([&] {
+        kept_.clear();
+        hear();
+        for (Peer& peer : peers_)
+          for (std::size_t i = 0; i < 3; ++i) send(peer, static_cast<Lane>(i), peer.lanes[i]);
+      });
+    }
+    return std::ranges::all_of(peers_, [](const Peer& peer) {
+      return std::ranges::all_of(peer.lanes, [](const Announced& at) { return at.total == 0; });
+    });
+  }
+
+  /// Bytes that are granted, or were and are still held.
+  std::uint64_t granted() const {
+    std::uint64_t sum = 0;
+    for (const Peer& peer : peers_)
+      for (const Announced& at : peer.lanes)
+        if (at.total && at.granted) sum += net::credit_cost(at.total);
+    for (const Message& message : kept_) sum += net::credit_cost(64 + message.body.size());
+    return sum;
+  }
+  void keep(Message message) { kept_.push_back(std::move(message)); }
+  std::uint64_t highest() const { return highest_; }
+  int refusals = 0, grants = 0;
+
+ private:
+  struct Announced {
+    std::uint64_t message = 0, total = 0;
+    bool granted = false, begun = false;
+  };
+  struct Peer {
+    Wire* wire = nullptr;
+    std::size_t index = 0;
+    Announced lanes[3];
+    std::uint64_t last[3] = {};
+  };
+
+  void announce(Peer& peer, Lane lane, Announced& at) {
+    if (at.total) return;
+    const std::uint64_t size = random_() % 4 ? random_() % (1u << 20) : random_() % most_;
+    at = {++peer.last[static_cast<std::size_t>(lane)], 64 + 1 + size, false, false};
+    peer.wire->say(FrameKind::announce, lane, at.message, at.total);
+  }
+  void send(Peer& peer, Lane lane, Announced& at) {
+    if (!at.total || !at.granted) return;
+    Message message;
+    message.body = hf::Buffer::heap(at.total - 64);
+    const std::uint64_t number = at.message;
+    at = {};  // from here on it counts where it is kept
+    peer.wire->say_message(lane, number, message);
+  }
+  void hear() {
+    for (Peer& peer : peers_) {
+      for (const WireFrame& frame : peer.wire->hear()) {
+        Announced& at = peer.lanes[static_cast<std::size_t>(frame.header.lane)];
+        if (at.message != frame.header.message || !at.total) continue;
+        if (frame.header.kind == FrameKind::grant) {
+          at.granted = true;
+          ++grants;
+        }
+        if (frame.header.kind == FrameKind::refuse) {
+          at = {};
+          ++refusals;
+        }
+      }
+    }
+  }
+
+  WireNode& node_;
+  std::mt19937_64 random_;
+  std::uint64_t most_;
+  std::vector<Peer> peers_;
+  std::size_t next_index_ = 0;
+  std::vector<Message> kept_;
+  std::uint64_t highest_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what is granted at any time, to however many, is never more than the budget") {
+  int refusals = 0;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    INFO("seed " << seed);
+    net::Network::Options options;
+    options.receive_budget_bytes = 8u << 20;
+    WireNode node(options);
+    Announcers announcers(node, seed, 7u << 20);
+    node.handler.react = [&](net::Session&, Lane, Message message) {
+      announcers.keep(std::move(message));
+    };
+    for (int i = 0; i < 600; ++i) {
+      announcers.step();
+      REQUIRE(announcers.granted() <= options.receive_budget_bytes);
+    }
+    CHECK(announcers.highest() > (4u << 20));
+    CHECK(announcers.grants > 50);
+    refusals += announcers.refusals;
+    CHECK(announcers.settle());
+    node.step([&] { CHECK(node.shard().receive_pool().usage().used_bytes == 0); });
+  }
+  CHECK(refusals > 0);
 }

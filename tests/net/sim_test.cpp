@@ -1,5 +1,6 @@
 // The shipped session code on the simulated network: virtual time, seeded order, injected faults.
 #include <catch2/catch_test_macros.hpp>
+#include <deque>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
@@ -454,4 +455,308 @@ TEST_CASE("one handshake that fails in an unforeseen way ends no other, nor the 
       world.run(a, 0, [&](hf::Runtime&) { return server.network.close(std::chrono::seconds(1)); });
   CHECK(left == 0);
   CHECK(world.run_until([&] { return to_b.down_count == 1; }, 5s));
+}
+
+namespace {
+
+/// Tells and asks of random sizes on all lanes, one after the other, numbered for each lane.
+hf::Task<void> chat(net::Network* network, net::Endpoint to, std::uint64_t seed,
+                    std::uint64_t sender, int count, std::atomic<int>* asked) {
+  std::mt19937_64 random(seed);
+  auto session = co_await network->connect(to, hf::after(20s));
+  std::uint64_t numbers[3] = {};
+  // What a network with 4 MiB to lend has for half a window.
+  const std::size_t half_window[3] = {8 << 10, 32 << 10, 128 << 10};
+  for (int i = 0; i < count; ++i) {
+    const std::size_t lane = random() % 3;
+    std::size_t size = random() % 500;
+    if (random() % 4 == 0) size = half_window[lane] - 200 + random() % 400;
+    if (random() % 10 == 0) size = random() % 1'000'000;
+    Message message;
+    message.envelope.type_id = sender;
+    message.envelope.context = numbers[lane]++;
+    if (random() % 3 == 0) {
+      message.envelope.kind = net::MessageKind::ask;
+      message.envelope.correlation = random();
+      message.envelope.reply_room = static_cast<std::uint32_t>(100 + random() % 20'000);
+      ++*asked;
+    }
+    message.body = hf::Buffer::heap(size);
+    co_await session->send(std::move(message), static_cast<Lane>(lane), hf::after(300s));
+  }
+}
+
+/// The other end of `chat`: checks the order, answers, and keeps what it got for a while.
+class Chatter {
+ public:
+  Chatter(Handler& handler, std::uint64_t seed) : random_(seed) {
+    handler.react = [this](net::Session& session, Lane lane, Message message) {
+      take(session, lane, std::move(message));
+    };
+  }
+  /// Releases what is kept, by and by.
+  hf::Task<void> release() {
+    while (true) {
+      co_await hf::sleep_for(std::chrono::microseconds(random_() % 3000));
+      most_memory = std::max(most_memory, hf::Shard::current()->receive_pool().usage().used_bytes);
+      if (!kept_.empty()) kept_.erase(kept_.begin() + static_cast<long>(random_() % kept_.size()));
+    }
+  }
+  /// Sends the answers that need more than their asker's room.
+  hf::Task<void> answer() {
+    while (true) {
+      co_await hf::sleep_for(1ms);
+      if (late_.empty()) continue;
+      Late late = std::move(late_.back());
+      late_.pop_back();
+      co_await late.session->send(std::move(late.answer), late.lane, hf::after(300s));
+    }
+  }
+  /// What is kept goes, on its shard.
+  hf::Task<void> clear() {
+    kept_.clear();
+    co_return;
+  }
+  int told = 0, answered = 0;
+  bool in_order = true;
+  std::size_t most_memory = 0;
+
+ private:
+  struct Late {
+    net::SessionRef session;
+    Lane lane;
+    Message answer;
+  };
+  void take(net::Session& session, Lane lane, Message message) {
+    using enum net::MessageKind;
+    const net::Envelope envelope = message.envelope;
+    if (random_() % 2) kept_.push_back(std::move(message));
+    if (envelope.kind == reply) {
+      ++answered;
+      return;
+    }
+    ++told;
+    auto& expected = next_[{envelope.type_id, lane}];
+    in_order &= envelope.context == expected++;
+    if (envelope.kind != ask) return;
+    Late late{net::SessionRef(&session), lane, Message()};
+    late.answer.envelope = net::answer_to(envelope);
+    const std::size_t room = envelope.reply_room - 64;
+    late.answer.body = hf::Buffer::heap(random_() % room);
+    if (!session.try_send(late.answer, lane)) late_.push_back(std::move(late));
+  }
+  std::mt19937_64 random_;
+  std::vector<Message> kept_;
+  std::vector<Late> late_;
+  std::map<std::pair<std::uint64_t, Lane>, std::uint64_t> next_;
+};
+
+}  // namespace
+
+TEST_CASE("asks, answers and granted messages on all lanes, both ways, through little memory") {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    Chatter at_a(to_a, seed), at_b(to_b, seed + 50);
+    hf::SimWorld world({.seed = seed});
+    if (seed % 2) world.network().default_link() = {1ms, 1ms, 50'000'000};
+    hf::SimNode &a = world.add_node(), &b = world.add_node();
+    Program& of_a = start_program(world, a, to_a, budget_of(4u << 20));
+    Program& of_b = start_program(world, b, to_b, budget_of(4u << 20));
+    (void)world.start(a, 0, [&](hf::Runtime&) { return at_a.release(); });
+    (void)world.start(a, 0, [&](hf::Runtime&) { return at_a.answer(); });
+    (void)world.start(b, 0, [&](hf::Runtime&) { return at_b.release(); });
+    (void)world.start(b, 0, [&](hf::Runtime&) { return at_b.answer(); });
+    std::atomic<int> asked_by_a{0}, asked_by_b{0};
+    std::vector<hf::SimPending<void>> senders;
+    const int count = 150;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      senders.push_back(world.start(a, 0, [&, i](hf::Runtime&) {
+        return chat(&of_a.network, endpoint_of(b), seed * 10 + i, i, count, &asked_by_a);
+      }));
+      senders.push_back(world.start(b, 0, [&, i](hf::Runtime&) {
+        return chat(&of_b.network, endpoint_of(a), seed * 20 + i, i, count, &asked_by_b);
+      }));
+    }
+    for (auto& sender : senders) world.wait(sender);
+    CHECK(world.run_until(
+        [&] {
+          return at_a.told == 4 * count && at_b.told == 4 * count && at_a.answered == asked_by_a &&
+                 at_b.answered == asked_by_b;
+        },
+        60s));
+    CHECK(at_a.in_order);
+    CHECK(at_b.in_order);
+    CHECK(to_a.down_count == 0);
+    CHECK(to_b.down_count == 0);
+    // Blocks of a pool are larger than what they hold, but not twice as large.
+    CHECK(at_a.most_memory < 8u << 20);
+    CHECK(at_b.most_memory < 8u << 20);
+    CHECK(at_a.most_memory > 1u << 20);
+    world.run(a, 0, [&](hf::Runtime&) { return at_a.clear(); });
+    world.run(b, 0, [&](hf::Runtime&) { return at_b.clear(); });
+  }
+}
+
+TEST_CASE("a send without a deadline of its own waits 5 seconds for credit, and no longer") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 6});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  std::deque<Message> kept;
+  to_a.react = [&](net::Session&, Lane, Message message) { kept.push_back(std::move(message)); };
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  hf::Duration waited{0};
+  world.run(b, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](net::Network* network, net::Endpoint to, hf::Duration* waited) -> hf::Task<void> {
+          auto session = co_await network->connect(to, hf::after(20s));
+          hf::Time begin = hf::Clock::now();
+          try {
+            while (true) {
+              Message message;
+              message.body = hf::Buffer::heap(50'000);
+              begin = hf::Clock::now();
+              co_await session->send(std::move(message));
+            }
+          } catch (const hf::Error& error) {
+            if (error.is(hf::Errc::deadline_exceeded)) *waited = hf::Clock::now() - begin;
+          }
+        },
+        &from.network, endpoint_of(a), &waited);
+  });
+  CHECK(waited >= hf::timing().default_deadline());
+  CHECK(waited <= hf::timing().default_deadline() + 10ms);
+  // Where the messages belong.
+  world.run(a, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](std::deque<Message>* kept) -> hf::Task<void> {
+          kept->clear();
+          co_return;
+        },
+        &kept);
+  });
+}
+
+TEST_CASE("every address of a name is tried, and each is in the error with its own reason") {
+  Handler to_c;  // the world's nodes refer to it to the end
+  hf::SimWorld world({.seed = 6});
+  // Two hosts of one name: one refuses, one swallows what is sent to it.
+  hf::SimNode& a = world.add_node({.name = "pair"});
+  hf::SimNode& b = world.add_node({.name = "pair"});
+  hf::SimNode& c = world.add_node();
+  Program& from = start_program(world, c, to_c);
+  world.network().isolate(b);
+  const net::Endpoint both{net::Scheme::tcp, "pair", 6000};
+  std::string text;
+  std::error_code code;
+  try {
+    world.run(c, 0, [&](hf::Runtime&) { return only_connect(&from.network, both, 4s); });
+  } catch (const hf::Error& error) {
+    text = error.what();
+    code = error.code();
+  }
+  INFO(text);
+  CHECK(code == hf::Errc::unreachable);
+  CHECK(text.find("tcp://pair:6000") != std::string::npos);
+  CHECK(text.find("tcp://" + a.address().host() + ":6000: Connection refused") !=
+        std::string::npos);
+  const auto second = text.find("tcp://" + b.address().host() + ":6000: ");
+  REQUIRE(second != std::string::npos);
+  CHECK(text.find("deadline", second) != std::string::npos);
+  // And one that answers is enough, though another eats its share of the time.
+  Handler to_a;
+  world.network().heal();
+  world.network().partition(b, c);
+  start_program(world, a, to_a);
+  world.run(c, 0, [&](hf::Runtime&) { return only_connect(&from.network, both, 4s); });
+  CHECK(to_a.ups == 1);
+}
+
+TEST_CASE("closing a network says how many messages its peers have not acknowledged") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 9});
+  hf::SimNode &a = world.add_node({.shards = 2}), &b = world.add_node({.shards = 2});
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  for (int i = 0; i < 4; ++i)
+    world.run(b, 0, [&](hf::Runtime&) {
+      return send_text(&from.network, endpoint_of(a), "before", Lane::normal);
+    });
+  world.run_for(1s);
+  CHECK(to_a.count == 4);
+  int expected = 0;
+  SECTION("none, if all is well") {}
+  SECTION("those that a stopped process has not read") {
+    a.pause();
+    expected = 7;
+  }
+  SECTION("those that a partition has swallowed") {
+    world.network().partition(a, b);
+    expected = 7;
+  }
+  for (unsigned i = 0; i < 7; ++i)
+    world.run(b, i % 2, [&](hf::Runtime&) {
+      return hf::co_invoke(
+          [](net::Network* network, std::uint64_t to, std::size_t size,
+             Lane lane) -> hf::Task<void> {
+            Message message;
+            message.body = hf::Buffer::heap(size);
+            auto session = network->session(to);
+            co_await session->send(std::move(message), lane);
+          },
+          &from.network, a.index() + 1, i * 3000, static_cast<Lane>(i % 3));
+    });
+  const hf::Time begin = world.now();
+  const auto left =
+      world.run(b, 1, [&](hf::Runtime&) { return from.network.close(std::chrono::seconds(1)); });
+  CHECK(left == static_cast<std::uint64_t>(expected));
+  CHECK(world.now() - begin < 1100ms);
+  CHECK(to_b.down_count == 2);
+  for (const auto& down : to_b.downs()) CHECK(down.code == hf::Errc::closed);
+  a.resume();
+}
+
+TEST_CASE("a sender that loses its peer learns which of its messages that has") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    INFO("seed " << seed);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    hf::SimWorld world({.seed = seed});
+    hf::SimNode &a = world.add_node(), &b = world.add_node();
+    std::uint64_t received[3] = {};
+    to_a.react = [&](net::Session&, Lane lane, Message) {
+      ++received[static_cast<std::size_t>(lane)];
+    };
+    start_program(world, a, to_a);
+    Program& from = start_program(world, b, to_b);
+    // The session object outlives the session.
+    std::optional<net::SessionRef> session;
+    world.run(b, 0, [&](hf::Runtime&) {
+      return hf::co_invoke(
+          [](net::Network* network, net::Endpoint to, std::optional<net::SessionRef>* session)
+              -> hf::Task<void> { *session = co_await network->connect(to, hf::after(5s)); },
+          &from.network, endpoint_of(a), &session);
+    });
+    std::map<int, int> sent;
+    auto pouring = world.start(b, 0, [&](hf::Runtime&) {
+      return pour(&from.network, endpoint_of(a), seed, 100'000, &sent);
+    });
+    world.run_for(std::chrono::milliseconds(5 + seed * 7));
+    a.crash(hf::SimCrash::kill());
+    CHECK(world.run_until([&] { return to_b.down_count == 1; }, 10s));
+    CHECK_THROWS_AS(world.wait(pouring), hf::Error);
+    const auto stats = (*session)->stats();
+    std::uint64_t known = 0;
+    for (std::size_t lane = 0; lane < 3; ++lane) {
+      INFO("lane " << lane);
+      CHECK(stats.lanes[lane].messages_acknowledged <= received[lane]);
+      CHECK(received[lane] <= stats.lanes[lane].messages_sent);
+      known += stats.lanes[lane].messages_acknowledged;
+    }
+    CHECK(known > 0);
+    const auto down = to_b.downs().at(0);
+    CHECK(down.code == hf::Errc::peer_lost);
+    CHECK(down.text.find("it has acknowledged") != std::string::npos);
+    session.reset();
+  }
 }
