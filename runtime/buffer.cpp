@@ -45,10 +45,11 @@ namespace detail {
 void retain(Block* block) noexcept {
   if (block->atomic_count) {
     shared_count(block).fetch_add(1, std::memory_order_relaxed);
-  } else {
-    assert(!block->home || block->home == Shard::current());
-    ++block->references;
+    return;
   }
+  if (block->references == 1) block->holder = Shard::current();
+  assert(block->holder == Shard::current() && "references on two shards: send a proxy");
+  ++block->references;
 }
 
 void release(Block* block) noexcept {
@@ -56,12 +57,15 @@ void release(Block* block) noexcept {
     if (shared_count(block).fetch_sub(1, std::memory_order_acq_rel) == 1) block->dispose(block);
     return;
   }
-  if (block->home == Shard::current()) {
-    if (--block->references == 0) block->dispose(block);
-    return;
+  if (block->references > 1) {
+    assert(block->holder == Shard::current() && "references on two shards: send a proxy");
+    --block->references;
+  } else if (block->home == Shard::current()) {
+    block->references = 0;
+    block->dispose(block);
+  } else {
+    block->home->take_back(block);
   }
-  assert(block->references == 1 && "only a sole reference may leave its shard: send a proxy");
-  block->home->take_back(block);
 }
 
 }  // namespace detail
@@ -93,7 +97,8 @@ Buffer Buffer::proxy() const {
   };
   auto* block = new Proxy;
   block->kind = block_->kind;
-  block->home = block_->home;
+  block->home = Shard::current();  // where its parent is counted, which need not be its home
+  assert(block->home);
   block->data = data_;
   block->capacity = size_;
   block->parent = *this;

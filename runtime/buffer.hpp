@@ -4,10 +4,11 @@
 //   hf::Buffer head = page.slice(0, 16);                  // shares the same memory
 //   segments.push_back(std::move(page));                  // moves, copies nothing
 //
-// The count is a plain integer and belongs to the shard that allocated the block. A buffer may move
-// to another shard only as the sole reference (`unique()`); to keep one here and send one there,
-// send `proxy()`. The last release on a foreign shard travels home in a batch. Buffers made off a
-// shard (`Buffer::copy_of` on a plain thread) count atomically and may go anywhere.
+// The count is a plain integer, so all references to a block are on one shard. A buffer may move to
+// another shard only as the sole reference (`unique()`), and be copied and sliced there; to keep
+// one here and send one there, send `proxy()`. The last release on a shard that is not the block's
+// home travels home in a batch. Buffers made off a shard (`Buffer::copy_of` on a plain thread)
+// count atomically and may go anywhere.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +39,7 @@ struct Block {
   MemoryKind kind = MemoryKind::host;
   bool atomic_count = false;
   Shard* home = nullptr;
+  Shard* holder = nullptr;  ///< Where its references are while there are several.
   BufferPool* pool = nullptr;
   std::byte* data = nullptr;
   std::size_t capacity = 0;
@@ -98,7 +100,7 @@ class Buffer {
 
   /// The same memory from `offset`, `size` bytes long. Both lie within this buffer.
   Buffer slice(std::size_t offset, std::size_t size) const noexcept;
-  /// A sole reference to the same bytes, to be moved to another shard.
+  /// A sole reference to the same bytes, to be moved to another shard. On a shard.
   Buffer proxy() const;
   void resize_down(std::size_t size) noexcept;
   void remove_prefix(std::size_t count) noexcept;

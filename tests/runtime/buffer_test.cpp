@@ -339,6 +339,34 @@ TEST_CASE("a proxy goes to another shard while its memory stays in use here") {
   CHECK(pool.usage().used_bytes == 0);
 }
 
+TEST_CASE("a buffer that moved to another shard may be copied, sliced and sent on from there") {
+  Manual manual(3);
+  BufferPool& pool = manual.shard(0).send_pool();
+  Buffer moved = manual.on(0, [&] {
+    Buffer buffer = pool.try_allocate(100).value();
+    std::memcpy(buffer.data(), "copied", 6);
+    buffer.resize_down(6);
+    return buffer;
+  });
+  Buffer farther;
+  manual.on(1, [&] {
+    Buffer copy = moved;
+    Buffer slice = copy.slice(2, 4);
+    moved = {};
+    farther = slice.proxy();
+    copy = {};
+    CHECK(slice.text() == "pied");
+  });
+  CHECK(pool.usage().used_bytes > 0);
+  manual.on(2, [&] {
+    Buffer again = farther;
+    farther = {};
+    CHECK(again.text() == "pied");
+  });
+  manual.settle();
+  CHECK(pool.usage().used_bytes == 0);
+}
+
 TEST_CASE("a heap buffer counts atomically and goes anywhere") {
   const Buffer shared = Buffer::copy_of("anywhere");
   CHECK(shared.proxy().data() == shared.data());
