@@ -138,6 +138,9 @@ class ReceiveAccount {
 
   std::uint64_t reply_window() const noexcept { return reply_window_; }
   std::uint32_t largest_reply_room() const noexcept;
+  bool has_reply_room(std::uint32_t room) const noexcept {
+    return credit_cost(room) <= reply_free_;
+  }
   /// Reserves the room of one answer. False: an ask has to wait.
   bool promise_reply(std::uint32_t room) noexcept;
   /// Undoes a promise whose ask did not leave.

@@ -156,12 +156,16 @@ bool Link::take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane) noe
   return true;
 }
 
+/// What an ask keeps free for its answer.
+std::uint32_t Link::answer_room(const Envelope& envelope) const noexcept {
+  return std::min(envelope.reply_room ? envelope.reply_room : settings_.reply_room,
+                  account_->largest_reply_room());
+}
+
 /// An ask keeps the room of its answer free from now on. False: it has to wait for that.
 bool Link::promise_room(Envelope& envelope) noexcept {
   if (envelope.kind != MessageKind::ask) return true;
-  const std::uint32_t room =
-      std::min(envelope.reply_room ? envelope.reply_room : settings_.reply_room,
-               account_->largest_reply_room());
+  const std::uint32_t room = answer_room(envelope);
   if (!account_->promise_reply(room)) return false;
   envelope.reply_room = room;
   return true;
@@ -173,7 +177,7 @@ Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
     queue(message, total, lane, ++to.last_message, frame_flag::prepaid);
     return Room::taken;
   }
-  if (!to.waiting.empty() || to.announced || credit_cost(total) > to.window / 2 ||
+  if (to.anybody_waits() || to.announced || credit_cost(total) > to.window / 2 ||
       !take_room(message.envelope, total, to))
     return Room::none;
   queue(message, total, lane, ++to.last_message);
@@ -181,7 +185,10 @@ Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
 }
 
 void Link::wait(Session::SendAwaiter& awaiter) noexcept {
-  out(awaiter.lane_).waiting.push_back(awaiter);
+  LaneOut& lane = out(awaiter.lane_);
+  const bool answer = is_answer(awaiter.message_.envelope.kind);
+  awaiter.arrival_ = ++lane.arrivals;
+  (answer ? lane.waiting_answers : lane.waiting).push_back(awaiter);
   pump(awaiter.lane_);
 }
 
@@ -212,11 +219,26 @@ void Link::withdraw(Lane lane, std::uint64_t message) noexcept {
   controls_.erase(announced);
 }
 
+// The first that came, but for one case: an ask for whose answer there is no room lets answers by.
+// They make room at the peer, which may hold back those that would make room here.
+Session::SendAwaiter* Link::next_to_go(LaneOut& lane) noexcept {
+  Session::SendAwaiter* const first = lane.waiting.empty() ? nullptr : &lane.waiting.front();
+  Session::SendAwaiter* const answer =
+      lane.waiting_answers.empty() ? nullptr : &lane.waiting_answers.front();
+  if (!first || !answer) return first ? first : answer;
+  if (lane.announced) return answer->announced_ == lane.announced ? answer : first;
+  if (answer->arrival_ < first->arrival_) return answer;
+  const Envelope& envelope = first->message_.envelope;
+  const bool stuck =
+      envelope.kind == MessageKind::ask && !account_->has_reply_room(answer_room(envelope));
+  return stuck ? answer : first;
+}
+
 // Those who wait go in order. The first of them may need a grant; then all wait for that.
 void Link::pump(Lane name) noexcept {
   LaneOut& lane = out(name);
-  while (!lane.waiting.empty() && !refusal_) {
-    Session::SendAwaiter& first = lane.waiting.front();
+  while (lane.anybody_waits() && !refusal_) {
+    Session::SendAwaiter& first = *next_to_go(lane);
     const bool granted = first.announced_ && first.announced_ == lane.announced && lane.granted;
     if (!granted) {
       if (lane.announced || lane.window == 0) return;
@@ -863,9 +885,8 @@ void Link::obey() {
       return pump(frame_.lane);
     case FrameKind::refuse:
       if (lane.announced != frame_.message) return;
-      lane.announced = 0;
-      if (!lane.waiting.empty() && lane.waiting.front().announced_ == frame_.message) {
-        Session::SendAwaiter& first = lane.waiting.front();
+      if (lane.anybody_waits() && next_to_go(lane)->announced_ == frame_.message) {
+        Session::SendAwaiter& first = *next_to_go(lane);
         first.announced_ = 0;
         unpromise_room(first.message_.envelope);
         first.failure_ = std::make_unique<Error>(
@@ -873,6 +894,7 @@ void Link::obey() {
             "the peer refused it: " + text_, "raise the receiver's budget or split the message");
         first.wake();
       }
+      lane.announced = 0;
       return pump(frame_.lane);
     case FrameKind::withdraw: {
       Grant& grant = in(frame_.lane).grant;
@@ -959,7 +981,7 @@ void Link::on_credit_owed() noexcept {
 
 void Link::on_reply_room() noexcept {
   for (const LaneOut& lane : out_)
-    if (!lane.waiting.empty()) return later(pump_later_);
+    if (lane.anybody_waits()) return later(pump_later_);
 }
 
 void Link::acknowledge_now() {
@@ -1070,10 +1092,12 @@ void Link::fail(Error reason) noexcept {
 void Link::fail_waiting(const Error& reason) noexcept {
   for (LaneOut& lane : out_) {
     lane.announced = 0;
-    while (Session::SendAwaiter* awaiter = lane.waiting.pop_front()) {
-      awaiter->announced_ = 0;
-      awaiter->failure_ = std::make_unique<Error>(reason);
-      awaiter->wake();
+    for (auto* waiting : {&lane.waiting, &lane.waiting_answers}) {
+      while (Session::SendAwaiter* awaiter = waiting->pop_front()) {
+        awaiter->announced_ = 0;
+        awaiter->failure_ = std::make_unique<Error>(reason);
+        awaiter->wake();
+      }
     }
   }
 }
@@ -1092,7 +1116,7 @@ void Link::add_stats(Session::Stats& stats) const {
     stats.lanes[i].messages_acknowledged += out_[i].acknowledged;
     stats.lanes[i].messages_received += in_[i].received_count;
     stats.lanes[i].credit_bytes += out_[i].credit;
-    stats.lanes[i].waiting_senders += out_[i].waiting.size();
+    stats.lanes[i].waiting_senders += out_[i].waiting.size() + out_[i].waiting_answers.size();
     stats.lanes[i].held_bytes += account_->used(all_lanes[i]);
   }
   stats.bytes_sent += bytes_sent_;

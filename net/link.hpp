@@ -99,7 +99,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   };
   struct LaneOut {
     std::deque<Outgoing> queue;
-    hyperframes::detail::List<Session::SendAwaiter> waiting;
+    /// Who waits to send: answers apart, since what they wait for must not wait for them.
+    hyperframes::detail::List<Session::SendAwaiter> waiting, waiting_answers;
+    std::uint64_t arrivals = 0;  ///< Of those, so far.
     std::uint64_t credit = 0, window = 0;
     std::uint64_t last_message = 0;
     std::uint64_t announced = 0;  ///< The message that waits for its grant.
@@ -107,6 +109,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     std::uint64_t not_begun = 0;  ///< The granted message of which nothing has left yet.
     std::uint64_t frames = 0;     ///< Queued.
     std::uint64_t sent = 0, acknowledged = 0;  ///< Messages.
+    bool anybody_waits() const noexcept { return !waiting.empty() || !waiting_answers.empty(); }
   };
   struct Grant final : ReceiveBudget::Waiting {
     void on_granted() noexcept override;
@@ -172,6 +175,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   bool is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept;
   static std::uint64_t room_for_answer(const Envelope& envelope) noexcept;
   bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane) noexcept;
+  Session::SendAwaiter* next_to_go(LaneOut& lane) noexcept;
+  std::uint32_t answer_room(const Envelope& envelope) const noexcept;
   bool promise_room(Envelope& envelope) noexcept;
   void unpromise_room(const Envelope& envelope) noexcept;
   /// The peer has not left too much unacknowledged.

@@ -85,8 +85,8 @@ class Session {
   /// Awaitable: `co_await session.send(...)`. Completes when the message was handed over: the peer
   /// has granted room for it, and this shard has queued it, in order. That is not delivery.
   /// Suspends while there is no credit; throws deadline_exceeded (default: 5 s from now), closed,
-  /// peer_lost or too_large. An ask also waits until there is room for its answer. The session may
-  /// end in the meantime.
+  /// peer_lost or too_large. An ask also waits until there is room for its answer; only answers
+  /// (replies and failures) may pass it meanwhile. The session may end in the meantime.
   SendAwaiter send(Message message, Lane lane = Lane::normal, Time deadline = Time{});
 
   /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
@@ -167,6 +167,7 @@ class Session::SendAwaiter : public hyperframes::detail::Waiter {
   Message message_;
   std::uint64_t total_ = 0;      ///< Bytes on the wire.
   std::uint64_t announced_ = 0;  ///< Message number that waits for a grant; 0: none.
+  std::uint64_t arrival_ = 0;    ///< The how manieth to wait on its lane.
   std::unique_ptr<Error> failure_;
   Lane lane_;
 };

@@ -889,3 +889,62 @@ TEST_CASE("what is granted at any time, to however many, is never more than the 
   }
   CHECK(refusals > 0);
 }
+
+TEST_CASE("an answer too large for its asker's room passes asks that wait for room here") {
+  WireNode node;
+  Wire& wire = node.add_wire();
+  net::Envelope asked;
+  node.handler.react = [&](net::Session&, Lane, Message message) { asked = message.envelope; };
+  node.step([&] {
+    wire.lend(1u << 20);
+    wire.say_message(Lane::normal, 1, ask(4096));
+  });
+  REQUIRE(node.handler.count == 1);
+  // Both ends wait for room for answers. The peer's answers stand behind its own asks, as ours do.
+  node.step([&] {
+    Message message = ask(100'000);
+    while (node.session()->try_send(message, Lane::normal)) message = ask(100'000);
+  });
+  std::error_code of_ask = hf::Errc::internal, of_tell = of_ask, of_small = of_ask,
+                  of_large = of_ask;
+  const auto send = [&](Message message, std::error_code* code) {
+    hf::Shard::current()->spawn(send_and_note(node.session(), std::move(message), 5s, code));
+  };
+  const auto answer_of = [&](std::size_t size) {
+    Message answer;
+    answer.envelope = net::answer_to(asked);
+    answer.body = hf::Buffer::heap(size);
+    return answer;
+  };
+  node.step([&] {
+    wire.hear();
+    send(ask(100'000), &of_ask);
+    send(Message(), &of_tell);
+    SECTION("within the credit") { send(answer_of(50'000), &of_small); }
+    SECTION("granted") { send(answer_of(700'000), &of_large); }
+  });
+  std::vector<std::uint64_t> totals;
+  for (int round = 0; round < 5; ++round) {
+    node.step([&] {
+      for (const WireFrame& frame : wire.hear()) {
+        if (frame.header.kind == FrameKind::announce)
+          wire.say(FrameKind::grant, frame.header.lane, frame.header.message);
+        if (frame.header.kind == FrameKind::data && frame.header.offset == 0)
+          totals.push_back(frame.header.total);
+      }
+    });
+  }
+  REQUIRE(totals.size() == 1);
+  CHECK(totals[0] > 50'000);
+  CHECK((!of_small || !of_large));
+  // The others still wait, in their order.
+  CHECK(of_ask == hf::Errc::internal);
+  CHECK(of_tell == hf::Errc::internal);
+  node.step([&] {
+    Message answer;
+    answer.envelope = net::answer_to(ask(100'000).envelope);
+    wire.say_message(Lane::normal, 2, answer, net::frame_flag::prepaid);
+  });
+  CHECK(!of_ask);
+  CHECK(!of_tell);
+}

@@ -542,7 +542,7 @@ class Chatter {
     Late late{net::SessionRef(&session), lane, Message()};
     late.answer.envelope = net::answer_to(envelope);
     const std::size_t room = envelope.reply_room - 64;
-    late.answer.body = hf::Buffer::heap(random_() % room);
+    late.answer.body = hf::Buffer::heap(random_() % (random_() % 3 ? room : 20 * room));
     if (!session.try_send(late.answer, lane)) late_.push_back(std::move(late));
   }
   std::mt19937_64 random_;
