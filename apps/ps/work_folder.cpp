@@ -3,7 +3,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,34 +31,78 @@ std::uint64_t random_id() {
   return id;
 }
 
+std::uint64_t clock_now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count());
+}
+
+void sync_folder_of(const std::string& file) {
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  const int descriptor =
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int failure = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!synced) throw Error::system(failure, "sync the folder of '" + file + "'");
+}
+
+/// Either the old contents or the new ones are there, whatever happens; the new ones once it
+/// returns.
+void replace_file(const std::string& file, const std::string& text) {
+  const std::string beside = file + ".new";
+  const int out = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const bool written =
+      out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(out) == 0;
+  const int failure = errno;
+  if (out >= 0) ::close(out);
+  if (!written || std::rename(beside.c_str(), file.c_str()) != 0)
+    throw Error::system(written ? errno : failure, "write '" + file + "'");
+  sync_folder_of(file);
+}
+
+constexpr const char* incarnation_file = "incarnation";
+constexpr const char* cluster_file = "cluster";
+
 }  // namespace
 
-WorkFolder::WorkFolder(std::string path, const std::string& name) : path_(std::move(path)) {
+WorkFolder::Lock::Lock(const std::string& path) : descriptor_(-1) {
   std::error_code failure;
-  std::filesystem::create_directories(path_, failure);
+  std::filesystem::create_directories(path, failure);
   if (failure)
-    throw Error(failure, "make the work folder '" + path_ + "'", {}, "choose another --workdir");
-  lock();
-  read_or_make_identity(name);
-}
-
-WorkFolder::~WorkFolder() {
-  if (lock_descriptor_ >= 0) ::close(lock_descriptor_);
-}
-
-void WorkFolder::lock() {
-  const std::string file = path_ + "/lock";
-  lock_descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_descriptor_ < 0)
+    throw Error(failure, "make the work folder '" + path + "'", {}, "choose another --workdir");
+  const std::string file = path + "/lock";
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0)
     throw Error::system(errno, "open '" + file + "'", {}, "check the folder's owner and mode");
-  if (::flock(lock_descriptor_, LOCK_EX | LOCK_NB) != 0)
-    throw Error(Errc::already_exists, "lock the work folder '" + path_ + "'",
-                "the process " + first_line_of(lock_descriptor_) + " runs there",
-                "stop it, or give this one another --workdir");
+  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
   const std::string text = std::to_string(::getpid());
-  if (::ftruncate(lock_descriptor_, 0) != 0 ||
-      ::pwrite(lock_descriptor_, text.data(), text.size(), 0) < 0)
-    throw Error::system(errno, "write '" + file + "'");
+  if (locked && ::ftruncate(descriptor, 0) == 0 &&
+      ::pwrite(descriptor, text.data(), text.size(), 0) > 0) {
+    descriptor_ = descriptor;
+    return;
+  }
+  const int error = errno;
+  const std::string holder = first_line_of(descriptor);
+  ::close(descriptor);
+  if (locked) throw Error::system(error, "write '" + file + "'");
+  throw Error(Errc::already_exists, "lock the work folder '" + path + "'",
+              "the process " + holder + " runs there",
+              "stop it, or give this one another --workdir");
+}
+
+WorkFolder::Lock::~Lock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+WorkFolder::WorkFolder(std::string path, const std::string& name)
+    : path_(std::move(path)), lock_(path_) {
+  read_or_make_identity(name);
+  cluster_ = read_number(cluster_file);
+  // Others take the higher one for the living one, and a clock may have been set back since.
+  incarnation_ = std::max(read_number(incarnation_file) + 1, clock_now_ns());
+  write_number(incarnation_file, incarnation_);
 }
 
 void WorkFolder::read_or_make_identity(const std::string& name) {
@@ -76,17 +123,31 @@ void WorkFolder::read_or_make_identity(const std::string& name) {
   }
   identity_.node_id = random_id();
   identity_.name = name.empty() ? fmt::format("ps-{:08x}", identity_.node_id >> 32) : name;
-  const std::string beside = file + ".new";
-  const std::string text =
-      nlohmann::json{{"name", identity_.name}, {"node_id", identity_.node_id}}.dump() + "\n";
-  const int out = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool written =
-      out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::fsync(out) == 0;
-  const int failure = errno;
-  if (out >= 0) ::close(out);
-  if (!written || std::rename(beside.c_str(), file.c_str()) != 0)
-    throw Error::system(written ? errno : failure, "write '" + file + "'");
+  replace_file(
+      file, nlohmann::json{{"name", identity_.name}, {"node_id", identity_.node_id}}.dump() + "\n");
+}
+
+std::uint64_t WorkFolder::read_number(const char* name) const {
+  const std::string file = path_ + "/" + name;
+  std::ifstream in(file);
+  if (!in) return 0;
+  std::string text;
+  std::getline(in, text);
+  std::uint64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size() || number == 0)
+    throw Error(Errc::corrupt, "read '" + file + "'", "it holds no number",
+                "restore it, or choose another --workdir");
+  return number;
+}
+
+void WorkFolder::write_number(const char* name, std::uint64_t number) const {
+  replace_file(path_ + "/" + name, std::to_string(number) + "\n");
+}
+
+void WorkFolder::set_cluster(std::uint64_t cluster) {
+  write_number(cluster_file, cluster);
+  cluster_ = cluster;
 }
 
 }  // namespace hyperframes::ps

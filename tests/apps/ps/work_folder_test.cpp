@@ -1,0 +1,85 @@
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <fstream>
+#include <hyperframes/apps/ps/work_folder.hpp>
+#include <hyperframes/runtime/error.hpp>
+
+#include "temporary_folder.hpp"
+
+using namespace hyperframes;
+using namespace hyperframes::ps;
+using hyperframes::ps::test::TemporaryFolder;
+
+namespace {
+
+template <class Function>
+Error thrown_by(Function function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Errc::internal, "nothing was thrown");
+}
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+}  // namespace
+
+TEST_CASE("a work folder keeps its identity and its cluster") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  std::uint64_t node_id = 0;
+  {
+    WorkFolder first(path, "a");
+    CHECK(first.identity().name == "a");
+    CHECK(first.cluster() == 0);
+    node_id = first.identity().node_id;
+    first.set_cluster(77);
+    CHECK(first.cluster() == 77);
+  }
+  WorkFolder again(path, "");
+  CHECK(again.identity().name == "a");
+  CHECK(again.identity().node_id == node_id);
+  CHECK(again.cluster() == 77);
+}
+
+TEST_CASE("an incarnation is higher than the one before, whatever the clock says") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  const auto clock =
+      std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+  std::uint64_t last = 0;
+  for (int start = 0; start < 3; ++start) {
+    WorkFolder here(path, "a");
+    CHECK(here.incarnation() > last);
+    CHECK(here.incarnation() >= static_cast<std::uint64_t>(clock));
+    last = here.incarnation();
+  }
+  // As if the last start had seen a clock that was far ahead.
+  const std::uint64_t ahead = last + (std::uint64_t{1} << 61);
+  write(path + "/incarnation", std::to_string(ahead) + "\n");
+  CHECK(WorkFolder(path, "a").incarnation() == ahead + 1);
+  CHECK(WorkFolder(path, "a").incarnation() == ahead + 2);
+}
+
+TEST_CASE("a work folder that is in use, is another's or is damaged is refused with what to do") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  {
+    WorkFolder here(path, "a");
+    CHECK(thrown_by([&] { WorkFolder(path, "a"); }).is(Errc::already_exists));
+  }
+  CHECK(thrown_by([&] { WorkFolder(path, "b"); }).is(Errc::invalid_argument));
+  for (const char* file : {"incarnation", "cluster", "identity.json"}) {
+    for (const char* text : {"", "x", "0", "-1", "12 34"}) {
+      write(path + "/" + file, text);
+      const auto error = thrown_by([&] { WorkFolder(path, "a"); });
+      INFO(file << ": " << text << "; " << error.what());
+      CHECK(error.is(Errc::corrupt));
+      CHECK(std::string(error.what()).find(file) != std::string::npos);
+      CHECK(!error.remedy().empty());
+    }
+    std::filesystem::remove(path + "/" + file);
+  }
+}
