@@ -124,6 +124,7 @@ struct PsClient::State {
   auto retry(std::string what, Attempt attempt, Judge judge = &detail::worth_retrying,
              bool patient = false) -> std::invoke_result_t<Attempt&>;
   void note_failure(Wait& wait, const Error& error);
+  void require_start(const char* tried) const;
   Task<void> pause(Duration span);
   void fail(const Error& error);
 
@@ -204,6 +205,12 @@ void PsClient::State::note_failure(Wait& wait, const Error& error) {
     log::warning(fmt::format("{}: {}; trying again", wait.what, error.what()));
 }
 
+void PsClient::State::require_start(const char* tried) const {
+  if (!view || !view->placement)
+    throw Error(Errc::invalid_argument, tried, "the cluster is not known yet",
+                "await the client's start() first");
+}
+
 /// Ends early when the view changes: what is asked for may have come back elsewhere.
 Task<void> PsClient::State::pause(Duration span) {
   try {
@@ -272,6 +279,13 @@ Task<void> PsClient::State::follow() {
 }
 
 void PsClient::State::publish(const protocol::ClusterView& message) {
+  if (view && message.cluster() != view->cluster)
+    throw Error(Errc::rejected,
+                fmt::format("follow the cluster (coordinator {})", options.coordinator.to_string()),
+                fmt::format("it was cluster {:016x} and is cluster {:016x} now: its database is "
+                            "another one",
+                            view->cluster, message.cluster()),
+                "start again, if the new cluster is the one that is meant");
   view = std::make_shared<const ClusterView>(ClusterView::decode(message));
   const std::size_t shard_count = view->placement ? view->placement->shard_count() : 0;
   for (; ticking < shard_count; ++ticking) scope.spawn(keep_ticking(static_cast<ShardId>(ticking)));
@@ -388,6 +402,7 @@ Task<void> PsClient::State::pull_from(TableSpec table, ShardId shard, Buffer ids
 Task<std::vector<float>> PsClient::pull(TableSpec table, std::vector<std::uint64_t> ids,
                                         std::uint64_t step) {
   State& state = *state_;
+  state.require_start("pull rows");
   std::vector<float> rows(ids.size() * table.width);
   std::vector<Task<void>> tasks;
   for (auto& group : group_rows(*state.view->placement, table.id, ids))
@@ -448,6 +463,7 @@ Task<PreparedPush> PsClient::prepare_push(TableSpec table, PushKey key,
                                           std::vector<std::uint64_t> ids,
                                           std::vector<float> gradients, bool counted) {
   assert(gradients.size() == ids.size() * table.width);
+  state_->require_start("prepare a push");
   const auto view = state_->view;
   PreparedPush prepared;
   prepared.table_ = table.id;
@@ -464,6 +480,7 @@ Task<PreparedPush> PsClient::prepare_push(TableSpec table, PushKey key,
 
 Task<void> PsClient::push(PreparedPush prepared, std::uint64_t step, std::uint64_t forget_before) {
   State& state = *state_;
+  state.require_start("push a prepared push");
   const TableSpec* table = state.view->table(prepared.table_);
   if (table == nullptr)
     throw Error(Errc::invalid_argument, "push a prepared push",
@@ -607,6 +624,7 @@ const std::shared_ptr<const ClusterView>& PsClient::view() const noexcept { retu
 
 Task<TableSpec> PsClient::table(std::string name) {
   State& state = *state_;
+  state.require_start("look for a table");
   State::Wait wait(state, "table '" + name + "'");
   while (true) {
     if (state.failure) throw *state.failure;
@@ -674,6 +692,7 @@ Task<protocol::ShardStatus> PsClient::State::ask_shard_status(ShardId shard) {
 }
 
 Task<protocol::ShardStatus> PsClient::shard_status(ShardId shard) {
+  state_->require_start("ask a parameter shard for its status");
   const auto what =
       fmt::format("ask parameter shard {} of {} for its status", shard, state_->owner_name(shard));
   co_return co_await state_->retry(what, [&] { return state_->ask_shard_status(shard); });

@@ -59,8 +59,8 @@ TableSpec decode_table_spec(const protocol::fb::TableSpec& message) {
 }
 
 protocol::ClusterView::Fields ClusterView::encode() const {
-  protocol::ClusterView::Fields fields{.version = version,
-                                       .staleness_bound = this->staleness_bound};
+  protocol::ClusterView::Fields fields{
+      .version = version, .staleness_bound = this->staleness_bound, .cluster = this->cluster};
   if (placement)
     for (const auto byte : placement->encode())
       fields.placement.push_back(static_cast<std::uint8_t>(byte));
@@ -79,7 +79,9 @@ protocol::ClusterView::Fields ClusterView::encode() const {
 }
 
 ClusterView ClusterView::decode(const protocol::ClusterView& message) {
-  ClusterView view{.version = message.version(), .staleness_bound = message.staleness_bound()};
+  ClusterView view{.cluster = message.cluster(),
+                   .version = message.version(),
+                   .staleness_bound = message.staleness_bound()};
   if (const auto placement = message.placement(); !placement.empty())
     view.placement = PlacementMap::decode(std::as_bytes(placement));
   if (message.servers() != nullptr)

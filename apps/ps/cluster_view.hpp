@@ -34,6 +34,7 @@ struct WorkerEntry {
 };
 
 struct ClusterView {
+  std::uint64_t cluster = 0;  ///< Of the coordinator's database: another one is another cluster.
   std::uint64_t version = 0;
   std::optional<PlacementMap> placement{};  ///< None until enough servers have joined.
   std::vector<ServerEntry> servers{};

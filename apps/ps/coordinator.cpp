@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/sleep.hpp>
@@ -13,6 +14,8 @@ namespace {
 
 /// So long before a watcher's deadline it is answered with the view that it knows.
 constexpr Duration watch_margin = 1s;
+/// However patient a watcher says it is: it may be gone.
+constexpr Duration longest_watch = 30s;
 
 std::uint32_t milliseconds(Duration span) {
   return static_cast<std::uint32_t>(
@@ -156,18 +159,20 @@ Task<void> Coordinator::watch(protocol::WatchRequest request, Reply<protocol::Cl
     reply.send(view_);
     co_return;
   }
-  if (watchers_.size() >= max_watchers)
-    throw Error(Errc::overloaded, "wait for the next view",
-                std::to_string(watchers_.size()) + " processes do so already", "ask again later");
-  watchers_.push_back({request.known_version(), std::move(reply)});
+  if (watchers_.size() >= options_.max_watchers) {
+    watchers_.front().reply.send(view_);
+    watchers_.pop_front();
+  }
+  const Time answer_at = std::min(reply.deadline() - watch_margin, after(longest_watch));
+  watchers_.push_back({answer_at, std::move(reply)});
 }
 
 Task<void> Coordinator::answer_watchers_in_time() {
   while (true) {
     co_await sleep_for(watch_margin / 4);
-    const Time soon = after(watch_margin);
+    const Time now = Clock::now();
     for (auto watcher = watchers_.begin(); watcher != watchers_.end();) {
-      if (watcher->reply.deadline() > soon) {
+      if (watcher->answer_at > now) {
         ++watcher;
         continue;
       }
@@ -180,6 +185,7 @@ Task<void> Coordinator::answer_watchers_in_time() {
 Task<void> Coordinator::pass_time() {
   while (true) {
     co_await sleep_for(timing().heartbeat());
+    co_await failpoint("coordinator-heartbeat");
     try {
       co_await on_store([](CoordinatorStore& store, Time now) { store.expire(now); });
     } catch (const Error& error) {
@@ -195,7 +201,8 @@ protocol::ServerLease::Fields Coordinator::server_lease(bool granted) const {
   return {.granted = granted,
           .lease_ms = milliseconds(timing().lease()),
           .view_version = view_.version(),
-          .num_shards = options_.num_shards};
+          .num_shards = options_.num_shards,
+          .cluster = view_.cluster()};
 }
 
 Task<void> Coordinator::join_server(protocol::JoinServer request,
@@ -203,7 +210,8 @@ Task<void> Coordinator::join_server(protocol::JoinServer request,
   const CoordinatorStore::JoinRequest join{.name = std::string(request.name()),
                                            .node_id = request.node_id(),
                                            .incarnation = request.incarnation(),
-                                           .endpoint = std::string(request.endpoint())};
+                                           .endpoint = std::string(request.endpoint()),
+                                           .cluster = request.cluster()};
   const bool granted = co_await on_store(
       [join](CoordinatorStore& store, Time now) { return store.join_server(join, now); });
   reply.send(server_lease(granted));
@@ -234,6 +242,7 @@ Task<void> Coordinator::open_job(protocol::OpenJob request, Reply<protocol::JobT
   const CoordinatorStore::OpenRequest open{.definition = {.name = std::string(request.name()),
                                                           .samples = request.samples(),
                                                           .dataset_hash = request.dataset_hash(),
+                                                          .model_hash = request.model_hash(),
                                                           .batch_size = request.batch_size(),
                                                           .unit_batches = request.unit_batches(),
                                                           .epochs = request.epochs(),
@@ -252,8 +261,11 @@ Task<void> Coordinator::open_job(protocol::OpenJob request, Reply<protocol::JobT
 
 Task<void> Coordinator::lease_unit(protocol::LeaseUnit request, Reply<protocol::UnitLease> reply) {
   const auto worker = request.worker();
-  const auto grant = co_await on_store(
-      [worker](CoordinatorStore& store, Time now) { return store.lease_unit(worker, now); });
+  const auto clock = request.clock();
+  const auto grant = co_await on_store([worker, clock](CoordinatorStore& store, Time now) {
+    store.note_clock(worker, clock);
+    return store.lease_unit(worker, now);
+  });
   reply.send(encode_grant(grant));
 }
 
@@ -261,7 +273,9 @@ Task<void> Coordinator::finish_unit(protocol::FinishUnit request,
                                     Reply<protocol::UnitLease> reply) {
   const auto worker = request.worker();
   const UnitId unit{request.epoch(), request.unit()};
-  const auto grant = co_await on_store([worker, unit](CoordinatorStore& store, Time now) {
+  const auto clock = request.clock();
+  const auto grant = co_await on_store([worker, unit, clock](CoordinatorStore& store, Time now) {
+    store.note_clock(worker, clock);
     return store.finish_unit(worker, unit, now);
   });
   reply.send(encode_grant(grant));

@@ -28,13 +28,13 @@ struct CoordinatorOptions {
   std::uint32_t num_servers = 1;  ///< How many the first placement waits for.
   std::uint32_t staleness_bound = 3;
   Duration heartbeat_timeout = 30s;  ///< After which a silent worker is evicted.
+  /// Processes that may wait for the next view at a time. One more, and the one that has waited
+  /// longest is answered with the view it knows: who is gone can't keep others out.
+  std::size_t max_watchers = 16'384;
 };
 
 class Coordinator final : public protocol::Coordinator::Actor {
  public:
-  /// Processes that may wait for the next view at a time.
-  static constexpr std::size_t max_watchers = 16'384;
-
   explicit Coordinator(CoordinatorOptions options);
   ~Coordinator() override;
 
@@ -55,7 +55,7 @@ class Coordinator final : public protocol::Coordinator::Actor {
   Task<void> status(protocol::Nothing request, Reply<protocol::ClusterStatus> reply) override;
 
   struct Watcher {
-    std::uint64_t known_version;
+    Time answer_at;  // with the view that it knows
     Reply<protocol::ClusterView> reply;
   };
 

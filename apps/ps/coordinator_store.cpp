@@ -7,6 +7,7 @@
 #include <hyperframes/runtime/log.hpp>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -14,7 +15,7 @@
 namespace hyperframes::ps {
 namespace {
 
-constexpr std::int64_t schema_version = 1;
+constexpr std::int64_t schema_version = 2;
 constexpr std::uint32_t kept_past_workers = 256;
 constexpr std::size_t max_tables = 4096;
 
@@ -32,7 +33,8 @@ constexpr const char* schema = R"sql(
     initializer_from INTEGER NOT NULL, seed INTEGER NOT NULL);
   CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, samples INTEGER NOT NULL,
-    dataset_hash INTEGER NOT NULL, batch_size INTEGER NOT NULL, unit_batches INTEGER NOT NULL,
+    dataset_hash INTEGER NOT NULL, model_hash INTEGER NOT NULL, batch_size INTEGER NOT NULL,
+    unit_batches INTEGER NOT NULL,
     epochs INTEGER NOT NULL, seed INTEGER NOT NULL, frontier INTEGER NOT NULL DEFAULT 0);
   CREATE INDEX jobs_by_name ON jobs (name, id);
   CREATE TABLE units (
@@ -60,6 +62,13 @@ void check_name(std::string_view what, std::string_view name,
               fmt::format("choose one of 1 to {} bytes", limit));
 }
 
+std::uint64_t random_number() {
+  std::random_device source;
+  std::uint64_t number = 0;
+  while (number == 0) number = std::uint64_t{source()} << 32 | source();
+  return number;
+}
+
 std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
   std::string text;
   const auto compare = [&](std::string_view what, auto had, auto wants) {
@@ -67,6 +76,7 @@ std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
   };
   compare("number of samples", old.samples, wanted.samples);
   compare("data set's hash", old.dataset_hash, wanted.dataset_hash);
+  compare("model's hash", old.model_hash, wanted.model_hash);
   compare("batch size", old.batch_size, wanted.batch_size);
   compare("number of batches in a unit", old.unit_batches, wanted.unit_batches);
   compare("number of epochs", old.epochs, wanted.epochs);
@@ -129,7 +139,7 @@ struct CoordinatorStore::State {
 
   // Workers and units
   Live* find(std::uint32_t worker);
-  std::uint64_t slowest_clock(std::uint32_t job, std::uint64_t otherwise) const;
+  std::uint64_t entry_clock(std::uint32_t job) const;
   std::optional<Terms> replace_namesake(std::uint32_t job, const OpenRequest& request);
   Terms add_worker(std::uint32_t job, const OpenRequest& request);
   void remove_worker(std::uint32_t worker, std::string_view why);
@@ -145,6 +155,7 @@ struct CoordinatorStore::State {
   detail::Database database;
   Time now;  ///< Of the latest call.
   Time last_expire = now;
+  std::uint64_t cluster = 0;
   std::uint64_t view_version = 0;
   std::map<std::uint32_t, Live> live;  // by worker
   std::map<NodeId, Server> heard;      // by server
@@ -168,6 +179,7 @@ void CoordinatorStore::State::open() {
     if (version == 0) {
       database.execute(schema);
       database.execute(fmt::format("PRAGMA user_version = {}", schema_version).c_str());
+      database.run("INSERT INTO settings VALUES ('cluster', ?)", random_number());
     }
     // Who was silent counts as up again, so the view may differ from the last one that was seen.
     change_view();
@@ -184,6 +196,8 @@ void CoordinatorStore::State::load() {
   if (auto row = database.query("SELECT value FROM settings WHERE key = 'view_version'");
       row.next())
     view_version = row.natural(0);
+  if (auto row = database.query("SELECT value FROM settings WHERE key = 'cluster'"); row.next())
+    cluster = row.natural(0);
   for (auto row = database.query("SELECT node_id FROM servers"); row.next();)
     heard.try_emplace(row.natural(0), Server{.last_heard = now});
   for (auto row = database.query(
@@ -293,6 +307,12 @@ void CoordinatorStore::State::check_identity(const JoinRequest& request) {
   if (request.node_id == 0)
     throw Error(Errc::invalid_argument, fmt::format("let server '{}' join", request.name),
                 "its node id is 0", "");
+  if (request.cluster != 0 && request.cluster != cluster)
+    throw Error(Errc::rejected, fmt::format("let server '{}' join", request.name),
+                fmt::format("its work folder holds data of cluster {:016x}, and the coordinator's "
+                            "database '{}' is the one of cluster {:016x}",
+                            request.cluster, database.path(), cluster),
+                "restore the coordinator's work folder, or begin anew with empty work folders");
   auto row = database.query("SELECT name, node_id FROM servers WHERE name = ? OR node_id = ?",
                             request.name, request.node_id);
   while (row.next()) {
@@ -469,14 +489,15 @@ std::optional<std::uint32_t> CoordinatorStore::State::latest_job(const std::stri
 
 JobDefinition CoordinatorStore::State::definition(std::uint32_t job) {
   auto row = database.query(
-      "SELECT name, samples, dataset_hash, batch_size, unit_batches, epochs, seed FROM jobs "
-      "WHERE id = ?",
+      "SELECT name, samples, dataset_hash, batch_size, unit_batches, epochs, seed, model_hash "
+      "FROM jobs WHERE id = ?",
       job);
   if (!row.next())
     throw Error(Errc::not_found, fmt::format("look up job {}", job), "there is no such job", "");
   return {.name = row.text(0),
           .samples = row.natural(1),
           .dataset_hash = row.natural(2),
+          .model_hash = row.natural(7),
           .batch_size = row.number(3),
           .unit_batches = row.number(4),
           .epochs = row.number(5),
@@ -502,10 +523,11 @@ std::uint32_t CoordinatorStore::State::job_for(std::optional<std::uint32_t> late
                 "--checkpoint_resume none once no other worker is at work on it");
   }
   database.run(
-      "INSERT INTO jobs (name, samples, dataset_hash, batch_size, unit_batches, epochs, seed) "
-      "VALUES (?, ?, ?, ?, ?, ?, ?)",
-      wanted.name, wanted.samples, wanted.dataset_hash, wanted.batch_size, wanted.unit_batches,
-      wanted.epochs, wanted.seed);
+      "INSERT INTO jobs (name, samples, dataset_hash, model_hash, batch_size, unit_batches, "
+      "epochs, "
+      "seed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+      wanted.name, wanted.samples, wanted.dataset_hash, wanted.model_hash, wanted.batch_size,
+      wanted.unit_batches, wanted.epochs, wanted.seed);
   const auto job = database.last_id();
   log::info(fmt::format("job '{}' begins as number {}: {} epochs of {} samples in {} units",
                         wanted.name, job, wanted.epochs, wanted.samples, wanted.units_per_epoch()));
@@ -532,18 +554,28 @@ std::optional<CoordinatorStore::Terms> CoordinatorStore::State::replace_namesake
   return std::nullopt;
 }
 
-std::uint64_t CoordinatorStore::State::slowest_clock(std::uint32_t job,
-                                                     std::uint64_t otherwise) const {
+/// Where a worker enters the clock table: as far as the slowest certainly is, so that nobody waits
+/// for it. What is known of the others may be old, but none of them can be further behind the
+/// fastest than the bound lets it get ahead. With nobody to wait for, where the last one was.
+std::uint64_t CoordinatorStore::State::entry_clock(std::uint32_t job) const {
   std::optional<std::uint64_t> slowest;
-  for (const auto& [id, worker] : live)
-    if (worker.job == job && !worker.parked)
-      slowest = std::min(slowest.value_or(worker.report.clock), worker.report.clock);
-  return slowest.value_or(otherwise);
+  std::uint64_t fastest = 0, idle = 0;
+  for (const auto& [id, worker] : live) {
+    if (worker.job != job) continue;
+    const std::uint64_t clock = worker.report.clock;
+    idle = std::max(idle, clock);
+    if (worker.parked) continue;
+    slowest = std::min(slowest.value_or(clock), clock);
+    fastest = std::max(fastest, clock);
+  }
+  if (!slowest) return idle;
+  const std::uint64_t ahead = std::uint64_t{options.staleness_bound} + 1;  // its own step included
+  return std::max(*slowest, fastest - std::min(fastest, ahead));
 }
 
 CoordinatorStore::Terms CoordinatorStore::State::add_worker(std::uint32_t job,
                                                             const OpenRequest& request) {
-  const auto clock = slowest_clock(job, 0);
+  const auto clock = entry_clock(job);
   database.run(
       "INSERT INTO workers (job, name, incarnation, live, parked, joined_at_clock, clock, samples) "
       "VALUES (?, ?, ?, 1, 0, ?, ?, 0)",
@@ -610,8 +642,7 @@ UnitGrant CoordinatorStore::State::give(std::uint32_t worker, std::uint64_t numb
                                         std::uint32_t first_batch) {
   Live& holder = live.at(worker);
   if (holder.parked) {
-    const auto clock =
-        std::max(holder.report.clock, slowest_clock(holder.job, holder.report.clock));
+    const auto clock = std::max(holder.report.clock, entry_clock(holder.job));
     holder.parked = false;
     holder.joined_at_clock = holder.report.clock = clock;
     database.run("UPDATE workers SET parked = 0, joined_at_clock = ?, clock = ? WHERE id = ?",
@@ -688,6 +719,13 @@ UnitGrant CoordinatorStore::finish_unit(std::uint32_t worker, UnitId unit, Time 
     state.finish(*holder, number);
     return state.next_unit(worker);
   });
+}
+
+void CoordinatorStore::note_clock(std::uint32_t worker, std::uint64_t clock) noexcept {
+  const auto found = state_->live.find(worker);
+  if (found == state_->live.end() || found->second.report.clock >= clock) return;
+  found->second.report.clock = clock;
+  found->second.dirty = true;
 }
 
 bool CoordinatorStore::report(const WorkerReport& report, Time now) {
@@ -773,10 +811,12 @@ CoordinatorStore::CoordinatorStore(Options options, Time now)
 }
 CoordinatorStore::~CoordinatorStore() = default;
 
+std::uint64_t CoordinatorStore::cluster() const noexcept { return state_->cluster; }
 std::uint64_t CoordinatorStore::view_version() const noexcept { return state_->view_version; }
 
 ClusterView CoordinatorStore::view() {
-  ClusterView view{.version = state_->view_version,
+  ClusterView view{.cluster = state_->cluster,
+                   .version = state_->view_version,
                    .placement = state_->placement(),
                    .servers = state_->servers(),
                    .tables = state_->tables(),

@@ -77,6 +77,7 @@ class CoordinatorStore {
     NodeId node_id = 0;
     std::uint64_t incarnation = 0;
     std::string endpoint{};
+    std::uint64_t cluster = 0;  ///< Whose data its work folder holds; 0: nobody's yet.
   };
   struct OpenRequest {
     JobDefinition definition{};
@@ -97,8 +98,11 @@ class CoordinatorStore {
   CoordinatorStore(const CoordinatorStore&) = delete;
   CoordinatorStore& operator=(const CoordinatorStore&) = delete;
 
+  /// Made at random with the database. Data of another cluster has no place here.
+  std::uint64_t cluster() const noexcept;
+
   /// False: a newer incarnation of that name holds it. Throws `already_exists` when the name or the
-  /// node id belongs to another server.
+  /// node id belongs to another server, and `rejected` for a server of another cluster.
   bool join_server(const JoinRequest& request, Time now);
   /// False as above. Throws `not_found` for a node that has not joined.
   bool renew_lease(NodeId node_id, std::uint64_t incarnation, Time now);
@@ -118,6 +122,9 @@ class CoordinatorStore {
   UnitGrant lease_unit(std::uint32_t worker, Time now);
   /// Records the unit as done and leases the next, in one step. Repeating it changes nothing.
   UnitGrant finish_unit(std::uint32_t worker, UnitId unit, Time now);
+  /// The steps that it has completed, as it says when it asks for a unit: reports come too seldom
+  /// for those who join to know where the others are.
+  void note_clock(std::uint32_t worker, std::uint64_t clock) noexcept;
   /// False: the worker was evicted.
   bool report(const WorkerReport& report, Time now);
   /// Its unit becomes free. A worker that is gone already is fine.

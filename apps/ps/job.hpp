@@ -31,6 +31,7 @@ struct JobDefinition {
   std::string name{};
   std::uint64_t samples = 0;       ///< Of the training set.
   std::uint64_t dataset_hash = 0;  ///< Of its index.
+  std::uint64_t model_hash = 0;    ///< ModelConfig::fingerprint().
   std::uint32_t batch_size = 0;
   std::uint32_t unit_batches = 8;
   std::uint32_t epochs = 1;

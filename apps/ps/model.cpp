@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <xxhash.h>
 #include <yaml-cpp/yaml.h>
 
@@ -25,7 +26,9 @@ class Section {
       : node_(std::move(node)), file_(std::move(file)), what_(std::move(what)) {
     if (!node_.IsMap()) fail(node_, "is not a mapping", "write it as 'key: value' lines");
     for (const auto& entry : node_) {
-      const auto key = entry.first.as<std::string>();
+      if (!entry.first.IsScalar())
+        fail(entry.first, "has a key that is " + text(entry.first), "write keys as plain words");
+      const auto& key = entry.first.Scalar();
       if (std::ranges::find(known, key) != known.end()) continue;
       std::string keys;
       for (const auto name : known) keys += (keys.empty() ? "" : ", ") + std::string(name);
@@ -189,6 +192,16 @@ ModelConfig ModelConfig::parse(const std::string& yaml, const std::string& name)
     config.fields.push_back(std::move(field));
   }
   return config;
+}
+
+std::uint64_t ModelConfig::fingerprint() const {
+  std::string all =
+      fmt::format("{} {} {:?} {} {} {} {}", static_cast<int>(kind), latent, label,
+                  static_cast<int>(optimizer), learning_rate, initial_accumulator, initial_scale);
+  for (const FieldConfig& field : fields)
+    all += fmt::format(" [{:?} {} {} {} {}]", field.name, static_cast<int>(field.separator),
+                       static_cast<int>(field.combine), field.l2, field.l2_latent);
+  return ::XXH3_64bits(all.data(), all.size());
 }
 
 std::uint64_t feature_id(std::string_view field, std::string_view value) noexcept {

@@ -53,6 +53,11 @@ struct ModelConfig {
   /// Floats of a row: the weight, then the latent vector.
   std::size_t width() const noexcept { return 1 + latent; }
 
+  /// The same for models that make the same rows and gradients of a batch: all counts but the
+  /// epochs. Workers with different ones must not share a job, or a batch that is sent again by
+  /// another worker would be another batch under the same push key.
+  std::uint64_t fingerprint() const;
+
   /// Throws invalid_argument with file, line, what stands there and what may stand there.
   static ModelConfig load(const std::string& path);
   static ModelConfig parse(const std::string& yaml, const std::string& name = "model.yaml");

@@ -60,16 +60,6 @@ net::Network::Options network_options(const WorkerOptions& options) {
   return network;
 }
 
-/// Joins a scope whose tasks were cancelled on purpose.
-Task<void> join_cancelled(Scope& scope) {
-  scope.cancel();
-  try {
-    co_await scope.join();
-  } catch (const Error& error) {
-    if (!error.is(Errc::cancelled)) throw;
-  }
-}
-
 class Worker {
  public:
   Worker(WorkerOptions options, ModelConfig model, Node& node)
@@ -118,7 +108,7 @@ class Worker {
     if (options_.evaluate) {
       co_await score();
     } else {
-      co_await train();
+      co_await train(scope);
     }
     ended_ = true;
     scope.cancel();
@@ -160,6 +150,7 @@ class Worker {
     job.worker_name = options_.name;
     job.samples = source_->samples();
     job.dataset_hash = source_->fingerprint();
+    job.model_hash = model_->config().fingerprint();
     job.batch_size = static_cast<std::uint32_t>(options_.batch_size);
     job.unit_batches = static_cast<std::uint32_t>(options_.unit_batches);
     job.epochs = options_.epochs;
@@ -179,10 +170,11 @@ class Worker {
     client_.set_clock(PsClient::WorkerClock{terms_->job(), terms_->worker(), clock_});
   }
 
-  Task<void> train() {
+  // Reports go on beside it until the worker ends. One that can't go on ends the worker: unheard,
+  // it would be given up again and again.
+  Task<void> train(Scope& scope) {
     co_await join_job();
-    Scope reporting;
-    reporting.spawn(report());
+    scope.spawn(report());
     auto lease = co_await lease_unit();
     while (lease.state() != LeaseState::done && !stop_.is_set()) {
       if (lease.state() == LeaseState::wait) {
@@ -197,11 +189,11 @@ class Worker {
       }
     }
     done_ = lease.state() == LeaseState::done;
-    co_await join_cancelled(reporting);
   }
 
   Task<protocol::UnitLease> lease_unit() {
-    auto lease = co_await client_.lease_unit({.job = terms_->job(), .worker = terms_->worker()});
+    auto lease = co_await client_.lease_unit(
+        {.job = terms_->job(), .worker = terms_->worker(), .clock = clock_});
     enter(lease);
     co_return lease;
   }
@@ -210,7 +202,8 @@ class Worker {
     auto lease = co_await client_.finish_unit({.job = terms_->job(),
                                                .worker = terms_->worker(),
                                                .epoch = done.epoch(),
-                                               .unit = done.unit()});
+                                               .unit = done.unit(),
+                                               .clock = clock_});
     enter(lease);
     co_return lease;
   }

@@ -171,10 +171,27 @@ class Cluster {
   /// Without a word to anybody.
   void kill_server(NodeId id) { servers_.erase(id); }
 
+  PsClient& make_client() {
+    client_ = std::make_unique<PsClient>(
+        *client_node_, PsClient::Options{.coordinator = coordinator_endpoint_, .attempt = 2s});
+    return *client_;
+  }
+  /// The coordinator goes, and one with an empty database comes in its place.
+  void replace_database() {
+    runtime_.run([this](Runtime&) -> Task<void> {
+      auto old = coordinator_->find<protocol::Coordinator>(coordinator_name).value();
+      coordinator_->stop(old);
+      co_await coordinator_->join(old, after(5s));
+      std::filesystem::remove_all(folder_.path());
+      CoordinatorOptions options{
+          .path = folder_.file("coordinator.db"), .num_shards = num_shards, .num_servers = 2};
+      co_await coordinator_->spawn<Coordinator>(coordinator_name, options);
+    });
+  }
+
   void start_client() {
     runtime_.run([this](Runtime&) -> Task<void> {
-      client_ = std::make_unique<PsClient>(
-          *client_node_, PsClient::Options{.coordinator = coordinator_endpoint_, .attempt = 2s});
+      make_client();
       co_await client_->start();
       TableSpec spec{.name = "rows", .width = width};
       co_await client_->create_tables({spec});
@@ -283,6 +300,66 @@ TEST_CASE("what was pushed is pulled in the order of the ids") {
     CHECK(rows == std::vector<float>{2, 4, 6});
   });
   CHECK(cluster.faults().broken.empty());
+}
+
+TEST_CASE("a client that has not started says so") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto& client = cluster.make_client();
+    TableSpec table{.id = 1, .name = "rows", .width = width};
+    std::vector<std::string> refused;
+    const auto note = [&](const Error& error) {
+      if (error.is(Errc::invalid_argument)) refused.push_back(error.tried());
+    };
+    try {
+      co_await client.pull(table, {1});
+    } catch (const Error& error) {
+      note(error);
+    }
+    try {
+      auto rows = some_rows(1);
+      co_await client.prepare_push(table, PushKey::leased(0, 0, 0), {1}, std::move(rows));
+    } catch (const Error& error) {
+      note(error);
+    }
+    try {
+      co_await client.push(PreparedPush());
+    } catch (const Error& error) {
+      note(error);
+    }
+    try {
+      co_await client.table("rows");
+    } catch (const Error& error) {
+      note(error);
+    }
+    try {
+      co_await client.shard_status(0);
+    } catch (const Error& error) {
+      note(error);
+    }
+    CHECK(refused.size() == 5);
+  });
+}
+
+TEST_CASE("a client does not follow a coordinator into another cluster") {
+  Cluster cluster;
+  cluster.start_server(21);
+  cluster.start_server(22);
+  cluster.start_client();
+  cluster.replace_database();
+  cluster.run([&]() -> Task<void> {
+    std::string found;
+    try {
+      while (true) {
+        co_await cluster.client().pull(cluster.table(), {1});
+        co_await sleep_for(5ms);
+      }
+    } catch (const Error& error) {
+      CHECK(error.is(Errc::rejected));
+      found = error.found();
+    }
+    CHECK(found.find("its database is another one") != std::string::npos);
+  });
 }
 
 TEST_CASE("each message of a push counts itself, and a push that is repeated counts once") {

@@ -189,7 +189,7 @@ TEST_CASE("a database of another version names both versions") {
   const auto error = thrown_by([&] { f.open(); });
   CHECK(error.is(Errc::version_mismatch));
   CHECK(error.found().find('9') != std::string::npos);
-  CHECK(error.found().find('1') != std::string::npos);
+  CHECK(error.found().find('2') != std::string::npos);
 }
 
 TEST_CASE("a file that is no database is reported as corrupt") {
@@ -268,6 +268,93 @@ TEST_CASE("later workers of a job must say what the first one said") {
   CHECK(error.found().find("batch size is 10, not 20") != std::string::npos);
   other.name = "another";
   CHECK(f.open_job("w1", 1, false, other).job == 2);
+}
+
+TEST_CASE("a worker that has another model can't join a job") {
+  Fixture f;
+  f.open_job("w0");
+  auto other = small_job();
+  other.model_hash = 12;
+  const auto error = thrown_by([&] { f.open_job("w1", 1, false, other); });
+  CHECK(error.is(Errc::invalid_argument));
+  CHECK(error.found().find("model's hash is 0, not 12") != std::string::npos);
+  f.restart();
+  CHECK(thrown_by([&] { f.open_job("w1", 1, false, other); }).is(Errc::invalid_argument));
+  other.name = "another";
+  f.open_job("w1", 1, false, other);
+  f.restart();
+  CHECK(f.open_job("w2", 1, false, other).job == 2);
+}
+
+TEST_CASE("a worker enters as far as the slowest must be, however old the reports are") {
+  Fixture f({.staleness_bound = 3});
+  const auto first = f.open_job("w0");
+  const auto second = f.open_job("w1");
+  for (const auto& terms : {first, second}) f.store->lease_unit(terms.worker, f.now);
+  f.store->report({.worker = first.worker, .clock = 100}, f.now);
+  f.store->report({.worker = second.worker, .clock = 2}, f.now);
+  // To have done step 100 the first one read rows for step 99: all had completed 96.
+  CHECK(f.open_job("w2").first_clock == 96);
+}
+
+TEST_CASE("a worker that joins while all others wait for work enters where they are") {
+  Fixture f;
+  const auto first = f.open_job("w0");
+  f.store->lease_unit(first.worker, f.now);
+  for (const auto* name : {"w1", "w2", "w3"}) {
+    const auto other = f.open_job(name);
+    f.store->lease_unit(other.worker, f.now);
+  }
+  f.store->leave_job(first.worker);  // its unit is free
+  f.store->note_clock(2, 40);
+  CHECK(f.store->finish_unit(2, {0, 1}, f.now).state == granted);
+  f.store->note_clock(2, 48);
+  CHECK(f.store->finish_unit(2, {0, 0}, f.now).state == wait);
+  f.store->leave_job(3);
+  f.store->leave_job(4);
+  CHECK(f.store->view().workers.empty());
+  CHECK(f.open_job("w4").first_clock == 48);
+}
+
+TEST_CASE("what a worker says of its clock when it asks for a unit counts for those who join") {
+  Fixture f;
+  const auto first = f.open_job("w0");
+  f.store->lease_unit(first.worker, f.now);
+  f.store->note_clock(first.worker, 8);
+  f.store->finish_unit(first.worker, {0, 0}, f.now);
+  CHECK(f.open_job("w1").first_clock == 8);
+  f.store->note_clock(first.worker, 5);  // late, and older
+  CHECK(f.open_job("w2").first_clock == 8);
+  f.store->note_clock(99, 5);  // nobody
+  f.restart();
+  f.store->report({.worker = 2, .clock = 9}, f.now);
+  CHECK(f.open_job("w3").first_clock == 8);
+}
+
+TEST_CASE("a database is a cluster of its own, and takes in no server of another one") {
+  Fixture f;
+  const auto cluster = f.store->cluster();
+  CHECK(cluster != 0);
+  CHECK(f.store->view().cluster == cluster);
+  f.restart();
+  CHECK(f.store->cluster() == cluster);
+  Fixture other;
+  CHECK(other.store->cluster() != cluster);
+
+  const auto join = [&](std::uint64_t of) {
+    return f.store->join_server({.name = "a",
+                                 .node_id = 11,
+                                 .incarnation = 1,
+                                 .endpoint = "tcp://127.0.0.1:7000",
+                                 .cluster = of},
+                                f.now);
+  };
+  const auto error = thrown_by([&] { join(other.store->cluster()); });
+  CHECK(error.is(Errc::rejected));
+  CHECK(error.found().find("holds data of cluster") != std::string::npos);
+  CHECK(f.store->view().servers.empty());
+  CHECK(join(0));
+  CHECK(join(cluster));
 }
 
 TEST_CASE("a worker enters the clock table at the slowest live worker's clock") {
@@ -383,7 +470,7 @@ TEST_CASE("a worker without work leaves the clock table, and enters again at its
   for (const auto& terms : {busy, slow, idle})
     REQUIRE(f.store->lease_unit(terms.worker, f.now).state == granted);
   f.store->report({.worker = busy.worker, .clock = 50, .unit = {0, 0}, .batch = 2}, f.now);
-  f.store->report({.worker = slow.worker, .clock = 40, .unit = {0, 1}}, f.now);
+  f.store->report({.worker = slow.worker, .clock = 48, .unit = {0, 1}}, f.now);
   f.store->report({.worker = idle.worker, .clock = 5}, f.now);
 
   CHECK(f.store->finish_unit(idle.worker, {0, 2}, f.now).state == wait);
@@ -397,9 +484,9 @@ TEST_CASE("a worker without work leaves the clock table, and enters again at its
   CHECK(lease.state == granted);
   CHECK(lease.unit == UnitId{0, 0});
   CHECK(lease.first_batch == 2);
-  CHECK(lease.clock == 40);
+  CHECK(lease.clock == 48);
   CHECK(f.live(idle.worker));
-  CHECK(f.store->view().workers.at(1).joined_at_clock == 40);
+  CHECK(f.store->view().workers.at(1).joined_at_clock == 48);
 
   CHECK(f.store->finish_unit(slow.worker, {0, 1}, f.now).state == wait);
   CHECK(f.store->finish_unit(idle.worker, {0, 0}, f.now).state == done);

@@ -101,6 +101,29 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("watchers that never come back keep nobody out") {
+  with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
+    options.max_watchers = 3;
+    auto coordinator = co_await spawn(node, options);
+    auto first = co_await coordinator.watch({.known_version = 0});
+    const auto known = first.version();
+    Scope gone;
+    std::vector<int> answered;
+    for (int i = 0; i < 5; ++i)
+      gone.spawn(co_invoke([coordinator, known, i, &answered]() -> Task<void> {
+        auto view = co_await coordinator.watch({.known_version = known}, within(1h));
+        if (view.version() == known) answered.push_back(i);
+      }));
+    // One more waits than may: so the oldest are answered, with what they know.
+    while (answered.size() < 2) co_await sleep_for(1ms);
+    CHECK(answered == std::vector<int>{0, 1});
+    auto lease = co_await coordinator.join_server(server("a", 11));
+    CHECK(lease.granted());
+    co_await gone.join();
+    CHECK(answered.size() == 2);
+  });
+}
+
 TEST_CASE("a coordinator that is started again on its database goes on where it was") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     std::uint64_t version = 0;

@@ -155,3 +155,44 @@ TEST_CASE("a score far out loses no precision and yields no infinite loss") {
   std::vector<float> rows{0, 200}, predictions(1);
   CHECK(model.predict(batch, rows, predictions) == Catch::Approx(200));
 }
+
+TEST_CASE("a key that is no plain word is an error that names its line") {
+  const std::string error = error_of("model: logistic_regression\n? [a]\n: b\n");
+  CHECK_THAT(error, ContainsSubstring("model.yaml, line 2"));
+  CHECK_THAT(error, ContainsSubstring("a key that is a list or mapping"));
+  CHECK_THAT(error_of("? {a: 1}\n: b\n"), ContainsSubstring("a key that is a list or mapping"));
+}
+
+TEST_CASE("a model's fingerprint tells all that changes its rows or gradients, and no more") {
+  const std::string yaml(text);
+  const auto fingerprint = [](const std::string& of) {
+    return ModelConfig::parse(of).fingerprint();
+  };
+  const auto with = [&](const std::string& old, const std::string& instead) {
+    std::string changed = yaml;
+    const auto at = changed.find(old);
+    REQUIRE(at != std::string::npos);
+    return fingerprint(changed.replace(at, old.size(), instead));
+  };
+  const auto own = fingerprint(yaml);
+  CHECK(with("epochs: 4", "epochs: 5") == own);
+  CHECK(with("latent: 3\nlabel: liked", "label: 'liked' # another order\nlatent: 3") == own);
+  const std::vector<std::uint64_t> others = {
+      with("latent: 3", "latent: 4"),
+      with("label: liked", "label: seen"),
+      with("initial_scale: 0.05", "initial_scale: 0.06"),
+      with("kind: adagrad", "kind: sgd"),
+      with("learning_rate: 0.09", "learning_rate: 0.1"),
+      with("initial_accumulator: 0.1", "initial_accumulator: 0.2"),
+      with("name: user", "name: person"),
+      with("l2: 0.02,", "l2: 0.03,"),
+      with("l2_latent: 0.01", "l2_latent: 0.02"),
+      with("separator: \"|\"", "separator: \",\""),
+      with("combine: sqrt", "combine: mean"),
+      with("  - {name: user, l2: 0.02, l2_latent: 0.01}\n", "")};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    CAPTURE(i);
+    CHECK(others[i] != own);
+    for (std::size_t j = 0; j < i; ++j) CHECK(others[i] != others[j]);
+  }
+}
