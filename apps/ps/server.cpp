@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
+#include <hyperframes/apps/ps/detail/retry.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
 #include <hyperframes/apps/ps/server.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <memory>
 #include <ps.fbs.hpp>
@@ -32,9 +34,9 @@ class Server {
   Task<void> run() {
     const auto endpoint = co_await node_.listen(net::Endpoint::parse("tcp://" + options_.listen));
     endpoint_ = endpoint.to_string();
-    if (coordinates()) co_await start_coordinator();
-    log::info(fmt::format("{} '{}' listens on {}", role(), node_.name(), endpoint_));
     Scope scope;
+    if (coordinates()) co_await start_coordinator(scope);
+    log::info(fmt::format("{} '{}' listens on {}", role(), node_.name(), endpoint_));
     if (options_.role == ServerRole::parameters) scope.spawn(serve());
     scope.spawn(wait_for_stop(scope));
     std::exception_ptr failure;
@@ -59,12 +61,13 @@ class Server {
   net::Network::Options network_options() const {
     net::Network::Options network;
     network.node_id = folder_.identity().node_id;
+    network.incarnation = folder_.incarnation();
     network.insecure = options_.insecure;
     if (!options_.key_file.empty()) network.key = net::Key::from_file(options_.key_file);
     return network;
   }
 
-  Task<void> start_coordinator() {
+  Task<void> start_coordinator(Scope& scope) {
     CoordinatorOptions coordinator;
     coordinator.path = folder_.path() + "/coordinator.db";
     coordinator.num_shards = options_.num_shards;
@@ -74,9 +77,19 @@ class Server {
     SpawnOptions spawn;
     spawn.name = coordinator_name;
     spawn.mailbox.messages = 16'384;
-    co_await node_.spawn<Coordinator>(std::move(spawn), std::move(coordinator));
+    const auto actor = co_await node_.spawn<Coordinator>(std::move(spawn), std::move(coordinator));
+    scope.spawn(watch_over(actor, "the coordinator"));
     fmt::print("coordinator {}\n", endpoint_.substr(endpoint_.find("//") + 2));
     std::fflush(stdout);
+  }
+
+  /// A process without an actor that it is there for must not look alive, with its lease renewed:
+  /// it ends, and whoever supervises processes starts it anew.
+  Task<void> watch_over(ActorRef actor, std::string what) {
+    const Down down = co_await node_.join(actor);
+    throw Error(Errc::actor_down, "keep " + what + " at work",
+                fmt::format("it is given up ({}): {}", name(down.reason), down.text),
+                "mend the cause, and start this process again: what was acknowledged is recovered");
   }
 
   Task<void> wait_for_stop(Scope& scope) {
@@ -91,26 +104,23 @@ class Server {
   }
 
   /// Calls `attempt` with the coordinator until it succeeds; says so now and then while it does
-  /// not.
+  /// not. Throws what trying again can't mend.
   template <class Attempt>
   auto with_coordinator(const char* what, Attempt attempt)
       -> std::invoke_result_t<Attempt&, protocol::Coordinator::Ref> {
-    Time next_word{};
+    detail::Every said(5s);
     while (true) {
       std::string cause;
       try {
         if (!coordinator_) coordinator_ = co_await find_coordinator();
         co_return co_await attempt(*coordinator_);
       } catch (const Error& error) {
-        if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
-        if (error.is(Errc::rejected) || error.is(Errc::unauthenticated)) throw;
+        if (!detail::worth_retrying(error)) throw;
         cause = error.what();
       }
+      co_await yield();  // throws if it is this chain that was cancelled
       coordinator_.reset();
-      if (Clock::now() >= next_word) {
-        next_word = after(5s);
-        log::warning(fmt::format("{}: {}; trying again", what, cause));
-      }
+      if (said.due()) log::warning(fmt::format("{}: {}; trying again", what, cause));
       co_await sleep_for(retry_pause);
     }
   }
@@ -129,8 +139,11 @@ class Server {
     fields.node_id = folder_.identity().node_id;
     fields.incarnation = node_.network().incarnation();
     fields.endpoint = endpoint_;
+    fields.cluster = folder_.cluster();
     protocol::ServerLease lease = co_await coordinator.join_server(fields);
     note(lease, sent);
+    if (const std::uint64_t cluster = lease.cluster(); cluster != folder_.cluster())
+      co_await offload([this, cluster] { folder_.set_cluster(cluster); });
     co_return lease;
   }
 
@@ -158,7 +171,7 @@ class Server {
     Scope scope;
     scope.spawn(keep_lease());
     scope.spawn(follow_view());
-    scope.spawn(own_shards());
+    scope.spawn(own_shards(scope));
     co_await scope.join();
   }
 
@@ -196,10 +209,29 @@ class Server {
       const protocol::ClusterView wire = co_await with_coordinator(
           "follow the cluster's view",
           [this, version](protocol::Coordinator::Ref ref) { return watch_once(ref, version); });
-      if (wire.version() <= version) continue;
+      check_successor(wire, version);
+      if (wire.version() == version) continue;
       version = wire.version();
       co_await publish(std::make_shared<const ClusterView>(ClusterView::decode(wire)));
     }
+  }
+
+  /// A view that is no successor of the last one is of another database, or of an older copy.
+  void check_successor(const protocol::ClusterView& view, std::uint64_t known_version) const {
+    const std::string tried = "follow the cluster's view";
+    if (view.cluster() != folder_.cluster())
+      throw Error(Errc::rejected, tried,
+                  fmt::format("the coordinator's database is of cluster {:016x}, and the data here "
+                              "is of cluster {:016x}",
+                              view.cluster(), folder_.cluster()),
+                  "restore the coordinator's work folder, or begin anew with empty work folders");
+    if (view.version() < known_version)
+      throw Error(
+          Errc::rejected, tried,
+          fmt::format("it is at version {}, and was at {}: the coordinator's database is an "
+                      "older copy",
+                      view.version(), known_version),
+          "start this server again to go on with that copy");
   }
 
   Task<void> publish(std::shared_ptr<const ClusterView> view) {
@@ -210,19 +242,19 @@ class Server {
     }
   }
 
-  Task<void> own_shards() {
+  Task<void> own_shards(Scope& scope) {
     const auto view = co_await feeds_[0]->newer_than(0);
     const auto shards = view->placement->shards_of(folder_.identity().node_id);
     log::info(fmt::format("owns {} of {} parameter shards under map version {}", shards.size(),
                           view->placement->shard_count(), view->placement->version()));
     std::vector<Task<void>> starting;
     for (const ShardId shard : shards)
-      starting.push_back(own_shard(shard, view->placement->token_of(shard)));
+      starting.push_back(own_shard(shard, view->placement->token_of(shard), scope));
     co_await when_all(std::move(starting));
     log::info("all shards have recovered");
   }
 
-  Task<void> own_shard(ShardId shard, std::uint64_t token) {
+  Task<void> own_shard(ShardId shard, std::uint64_t token, Scope& scope) {
     ShardOptions shard_options;
     shard_options.shard = shard;
     shard_options.token = token;
@@ -235,11 +267,18 @@ class Server {
     SpawnOptions spawn;
     spawn.name = fmt::format("ps/shard/{}", shard);
     spawn.shard = shard % runtime_.shard_count();
-    spawn.restart = {.kind = Restart::permanent, .intensity = 5, .period = 60s};
+    // Long enough in sum (11 s) for a disk that is full for a while.
+    spawn.restart = {.kind = Restart::permanent,
+                     .intensity = 8,
+                     .period = 120s,
+                     .backoff_min = 50ms,
+                     .backoff_max = 5s};
     spawn.mailbox.messages = 65'536;
     ViewFeed* feed = feeds_[spawn.shard].get();
     const Lease* lease = &lease_;
-    co_await node_.spawn<ParameterShard>(std::move(spawn), std::move(shard_options), feed, lease);
+    const auto actor = co_await node_.spawn<ParameterShard>(std::move(spawn),
+                                                            std::move(shard_options), feed, lease);
+    scope.spawn(watch_over(actor, fmt::format("parameter shard {}", shard)));
   }
 
   ServerOptions options_;
