@@ -62,7 +62,7 @@ Task<void> TablePart::pull(protocol::PullRequest request, Segments segments, Pul
   if (segments.count() != 1)
     throw Error(Errc::invalid_argument, "pull from " + who(),
                 std::to_string(segments.count()) + " segments", "send one: the ids");
-  Buffer ids = segments[0];
+  Buffer ids = std::move(segments[0]);  // from another core shard it may not be shared here
   check_ids(ids.bytes(), request.map_version());
   const auto worker = request.worker();
   if (!worker) {
@@ -129,7 +129,7 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
   if (segments.count() != 2)
     throw Error(Errc::invalid_argument, "push to " + who(),
                 std::to_string(segments.count()) + " segments", "send two: ids and values");
-  const Buffer ids = segments[0], values = segments[1];
+  const Buffer &ids = segments[0], &values = segments[1];
   check_ids(ids.bytes(), request.map_version());
   const std::size_t count = ids.size() / sizeof(std::uint64_t);
   if (values.size() != count * spec_.width * sizeof(float))
