@@ -453,7 +453,8 @@ Task<PreparedPush::Message> make_message(TableSpec table, std::span<const std::u
     if (i == place) writer.add(counter, one.data());
     writer.add(ids[group.rows[i]], rows + std::size_t{group.rows[i]} * table.width);
   }
-  if (place == group.rows.size()) writer.add(counter, one.data());
+  if (counter != 0 && place == group.rows.size()) writer.add(counter, one.data());
+  assert(writer.ids == message.ids.data() + message.ids.size());
   co_return message;
 }
 
