@@ -65,6 +65,8 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
                 "use the program that wrote it");
 }
 
+}  // namespace
+
 /// A crash leaves whole records, then at most some that are damaged. A whole record behind a
 /// damaged one means that the file was hurt later.
 std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
@@ -89,6 +91,8 @@ std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const st
   }
   return entries;
 }
+
+namespace {
 
 Bytes read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -81,6 +81,8 @@ class Ledger {
 
 /// Reads a ledger's whole records. Blocks. Throws as `open` does.
 std::vector<LedgerEntry> read_ledger(const std::string& path);
+/// The same of its bytes; `path` is for the texts of errors.
+std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path);
 
 /// The pushes of several ledgers, each once: acknowledged if any of them says so.
 class LedgerSummary {
