@@ -1,0 +1,156 @@
+// What befalls coordinators and servers, in real processes: none of it may leave one that looks
+// alive and is not, or lose what was acknowledged.
+#include "processes.hpp"
+
+namespace hyperframes::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A server of two parameter shards whose logs fail once, and which then can't be opened again: a
+/// newer owner seems to have written there.
+class BrokenLogs {
+ public:
+  explicit BrokenLogs(Processes& scene) : scene_(scene) {
+    server_ = &scene.start_server(
+        "server", {.arguments = {"--num_shards", "2"},
+                   .environment = {{"HYPERFRAMES_FAILPOINT", "log-after-write=error:20"}}});
+    scene.wait_for("its shards", [&] { return contains(scene.text(*server_), "have recovered"); });
+    for (const auto& folder : folders()) fs::create_directory(folder);
+  }
+  Process& server() { return *server_; }
+  void mend() {
+    for (const auto& folder : folders()) fs::remove(folder);
+  }
+
+ private:
+  std::vector<std::string> folders() const {
+    return {scene_.path("server/shard-0000/token-00000000000000ff"),
+            scene_.path("server/shard-0001/token-00000000000000ff")};
+  }
+  Processes& scene_;
+  Process* server_;
+};
+
+TEST_CASE("a parameter shard that can't be recovered ends its server, which names it") {
+  Processes scene;
+  BrokenLogs broken(scene);
+  const std::string address = scene.address(broken.server());
+  scene.start_worker("worker", address, {{"--epochs", "10000"}});
+  scene.require_failure(broken.server(), "keep parameter shard");
+  CHECK(contains(scene.text(broken.server()), "a newer owner"));
+}
+
+TEST_CASE("a parameter shard outlives trouble of some seconds") {
+  Processes scene;
+  BrokenLogs broken(scene);
+  const std::string address = scene.address(broken.server());
+  Process& worker = scene.start_worker(
+      "worker", address,
+      {.arguments = {"--epochs", "2"},
+       // The failpoint's error is one for which a worker gives up; a full disk's is not.
+       .restart = {.when = RestartPolicy::When::on_failure, .delay = 100ms, .limit = 1000}});
+  scene.wait_for("restarts of a shard",
+                 [&] { return count_of(scene.text(broken.server()), "; restart ") >= 6; });
+  broken.mend();
+  scene.require_success(worker);
+  scene.check_exactly_once(scene.job(2), address);
+  CHECK(broken.server().starts() == 1);
+  CHECK(broken.server().running());
+}
+
+TEST_CASE("a coordinator that crashes ends its process") {
+  Processes scene;
+  Process& coordinator = scene.start_server(
+      "coordinator", {.arguments = {"--role", "coordinator"},
+                      .environment = {{"HYPERFRAMES_FAILPOINT", "coordinator-heartbeat=error:2"}}});
+  scene.require_failure(coordinator, "keep the coordinator");
+}
+
+TEST_CASE("a server does not follow its coordinator into another cluster") {
+  Processes scene;
+  const std::string address = fmt::format("127.0.0.1:{}", free_port());
+  const Arguments coordinate = {"--role", "coordinator", "--listen", address, "--num_shards", "4"};
+  Process& coordinator = scene.start_server("coordinator", {coordinate});
+  Process& server = scene.start_server("server", {{"--coordinator_addr", address}});
+  scene.wait_for("its shards", [&] { return contains(scene.text(server), "have recovered"); });
+  scene.keeper().kill(coordinator, SIGKILL);
+  scene.end_of(coordinator);
+  fs::remove_all(scene.path("coordinator"));
+  Process& empty = scene.start(
+      "empty", {Processes::program("hyperframes_server"), "--workdir", scene.path("coordinator")},
+      {coordinate});
+  scene.require_failure(server, "cluster");
+  CHECK(empty.running());
+}
+
+/// A cluster of which every process is started again when it ends, and two workers without an end.
+class Cluster {
+ public:
+  explicit Cluster(Processes& scene) : scene(scene) {
+    address = fmt::format("127.0.0.1:{}", free_port());
+    coordinator = &scene.start_server(
+        "coordinator", {.arguments = {"--role", "coordinator", "--listen", address, "--num_servers",
+                                      "2", "--num_shards", "4"},
+                        .restart = Processes::always});
+    for (const char* name : {"server-0", "server-1"})
+      servers.push_back(
+          &scene.start_server(name, {.arguments = {"--name", name, "--coordinator_addr", address},
+                                     .restart = Processes::always}));
+    for (const char* name : {"worker-0", "worker-1"})
+      workers.push_back(&scene.start_worker(
+          name, address, {.arguments = {"--epochs", "10000"}, .restart = Processes::always}));
+    for (Process* worker : workers) scene.wait_for_pushes(worker->name(), 20);
+  }
+  void stop_workers_and_audit() {
+    for (Process* worker : workers) {
+      scene.keeper().stop(*worker, timing().scaled(20s));
+      INFO(scene.text(*worker));
+      CHECK(worker->ends().back().succeeded());
+    }
+    Processes::check_clean(scene.audit(address));
+  }
+
+  Processes& scene;
+  std::string address;
+  Process* coordinator = nullptr;
+  std::vector<Process*> servers, workers;
+};
+
+TEST_CASE("a coordinator that is killed and comes back is missed by nobody") {
+  Processes scene;
+  Cluster cluster(scene);
+  for (unsigned kill = 1; kill <= 3; ++kill) {
+    scene.keeper().kill(*cluster.coordinator, SIGKILL);
+    scene.wait_for("the coordinator", [&] { return cluster.coordinator->starts() == kill + 1; });
+    // More than the units that were leased before: so the new process leases some.
+    for (Process* worker : cluster.workers) scene.wait_for_pushes(worker->name(), 150);
+  }
+  for (Process* process :
+       {cluster.servers[0], cluster.servers[1], cluster.workers[0], cluster.workers[1]}) {
+    INFO(scene.text(*process));
+    CHECK(process->starts() == 1);
+  }
+  cluster.stop_workers_and_audit();
+}
+
+TEST_CASE("servers and workers that are told to end under load lose nothing") {
+  Processes scene;
+  Cluster cluster(scene);
+  const auto end_and_return = [&](Process& process) {
+    const unsigned starts = process.starts();
+    scene.keeper().kill(process, SIGTERM);
+    scene.wait_for(process.name() + " to come back", [&] { return process.starts() > starts; });
+    INFO(scene.text(process));
+    CHECK(process.ends().back().succeeded());
+    for (Process* worker : cluster.workers) scene.wait_for_pushes(worker->name(), 40);
+  };
+  end_and_return(*cluster.servers[0]);
+  end_and_return(*cluster.workers[0]);
+  end_and_return(*cluster.servers[1]);
+  end_and_return(*cluster.coordinator);
+  cluster.stop_workers_and_audit();
+}
+
+}  // namespace
+}  // namespace hyperframes::tools
