@@ -51,6 +51,13 @@ class LocalChannel {
    public:
     ReceiveAwaiter(LocalChannel& channel, Time deadline) noexcept
         : Waiter(deadline), channel_(channel) {}
+    /// A value that was handed over and never taken, because the frame was destroyed, goes back.
+    ~ReceiveAwaiter() {
+      if (value_ && linked()) {
+        unlink();
+        channel_.take_back(*value_);
+      }
+    }
     bool await_ready() {
       value_ = channel_.try_receive();
       return value_ || channel_.closed_;
@@ -62,6 +69,7 @@ class LocalChannel {
       return true;
     }
     std::optional<T> await_resume() {
+      unlink();
       if (!value_ && promise()) throw_unless_woken("receive from a local channel");
       return std::move(value_);
     }
@@ -100,13 +108,25 @@ class LocalChannel {
  private:
   bool try_push(T& value) {
     if (auto* receiver = receivers_.pop_front()) {
-      receiver->value_.emplace(std::move(value));
-      receiver->wake();
+      hand_over(*receiver, value);
       return true;
     }
     if (values_.size() >= capacity_) return false;
     values_.push_back(std::move(value));
     return true;
+  }
+  void hand_over(ReceiveAwaiter& receiver, T& value) {
+    receiver.value_.emplace(std::move(value));
+    receiver.wake();
+    handed_over_.push_back(receiver);
+  }
+  // It is older than all that is queued.
+  void take_back(T& value) noexcept {
+    if (auto* receiver = receivers_.pop_front()) {
+      hand_over(*receiver, value);
+    } else {
+      values_.push_front(std::move(value));
+    }
   }
   void admit_senders() {
     while (!senders_.empty() && values_.size() < capacity_) {
@@ -122,6 +142,7 @@ class LocalChannel {
   std::deque<T> values_;
   detail::List<SendAwaiter> senders_;
   detail::List<ReceiveAwaiter> receivers_;
+  detail::List<ReceiveAwaiter> handed_over_;  ///< Have a value, and have not gone on yet.
 };
 
 }  // namespace hyperframes

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/runtime/local_channel.hpp>
+#include <hyperframes/runtime/sleep.hpp>
 #include <random>
 
 #include "manual.hpp"
@@ -187,4 +188,73 @@ TEST_CASE("every value sent is received once, whatever is cancelled in between")
   std::ranges::sort(sent);
   std::ranges::sort(got);
   CHECK(sent == got);
+}
+
+TEST_CASE("a value that was handed to a receiver whose frame is destroyed is not lost") {
+  for (const bool another_waits : {false, true}) {
+    Manual manual;
+    LocalChannel<int> channel(4);
+    std::vector<int> lost, got;
+    auto receive = [](LocalChannel<int>& channel, std::vector<int>& got) -> Task<void> {
+      if (auto value = co_await channel.receive()) got.push_back(*value);
+    };
+    auto scope = manual.on(0, [&] {
+      auto scope = std::make_unique<Scope>();
+      scope->spawn(receive(channel, lost));
+      return scope;
+    });
+    manual.settle();
+    if (another_waits) manual.spawn([&] { return receive(channel, got); });
+    manual.settle();
+    manual.on(0, [&] {
+      int first = 1, second = 2;
+      CHECK(channel.try_send(first));  // to the receiver, which does not run before its end
+      if (!another_waits) CHECK(channel.try_send(second));
+      scope.reset();
+    });
+    if (!another_waits) manual.spawn([&] { return receive(channel, got); });
+    manual.settle();
+    CHECK(lost.empty());
+    CHECK(got == std::vector<int>{1});
+    CHECK(channel.size() == (another_waits ? 0 : 1));
+  }
+}
+
+TEST_CASE("a channel may end before a receiver that has its value goes on") {
+  Manual manual;
+  auto channel = std::make_unique<LocalChannel<Tracked>>(4);
+  int got = 0;
+  auto receive = [](LocalChannel<Tracked>& channel, int& got) -> Task<void> {
+    if (auto value = co_await channel.receive()) got = value->value;
+  };
+  manual.spawn([&] { return receive(*channel, got); });
+  manual.settle();
+  manual.on(0, [&] {
+    Tracked value(7);
+    CHECK(channel->try_send(value));
+    channel.reset();
+  });
+  manual.settle();
+  CHECK(got == 7);
+}
+
+TEST_CASE("a timer fires while a task is blocked in a send") {
+  Manual manual;
+  LocalChannel<int> channel(1);
+  int sent = 0, fired = 0;
+  manual.spawn([&] { return produce(channel, 0, 2, sent); });
+  manual.spawn([&] {
+    return co_invoke([&]() -> Task<void> {
+      while (fired < 10) {
+        co_await sleep_for(1ms);
+        ++fired;
+      }
+    });
+  });
+  for (int i = 0; i < 20; ++i) manual.advance(3ms);
+  CHECK(sent == 1);
+  CHECK(fired == 10);
+  manual.on(0, [&] { CHECK(channel.try_receive()); });
+  manual.settle();
+  CHECK(sent == 2);
 }
