@@ -52,6 +52,12 @@ void retain(Block* block) noexcept {
   ++block->references;
 }
 
+// Whoever else had a reference has let go of it for good, and of the memory before that.
+bool is_sole(const Block* block) noexcept {
+  if (!block->atomic_count) return block->references == 1;
+  return shared_count(const_cast<Block*>(block)).load(std::memory_order_acquire) == 1;
+}
+
 void release(Block* block) noexcept {
   if (block->atomic_count) {
     if (shared_count(block).fetch_sub(1, std::memory_order_acq_rel) == 1) block->dispose(block);

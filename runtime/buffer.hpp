@@ -49,6 +49,7 @@ struct Block {
 };
 void release(Block* block) noexcept;
 void retain(Block* block) noexcept;
+bool is_sole(const Block* block) noexcept;
 
 }  // namespace detail
 
@@ -96,7 +97,7 @@ class Buffer {
   std::string_view text() const noexcept { return {reinterpret_cast<const char*>(data_), size_}; }
   MemoryKind kind() const noexcept { return block_ ? block_->kind : MemoryKind::host; }
   /// True if no other Buffer shares the block.
-  bool unique() const noexcept { return block_ && block_->references == 1; }
+  bool unique() const noexcept { return block_ && detail::is_sole(block_); }
 
   /// The same memory from `offset`, `size` bytes long. Both lie within this buffer.
   Buffer slice(std::size_t offset, std::size_t size) const noexcept;

@@ -22,7 +22,7 @@ struct FreeFrame {
 };
 
 /// Classes of 32 bytes up to 2 KiB; larger blocks go to the heap. Memory is taken in slabs and kept
-/// until the pool ends. A pool outlives its shard while blocks of it are still out (see `retire`).
+/// until the pool ends. A pool whose blocks are still out is never freed (see `retire`).
 class FramePool {
  public:
   static constexpr std::size_t step = 32, class_count = 64;
@@ -41,7 +41,8 @@ class FramePool {
   }
   /// A chain of blocks of this pool, linked by their payloads, from any thread.
   void take_back(FreeFrame* first, FreeFrame* last) noexcept;
-  /// Called instead of the destructor: frees the pool now, or when its last block came home.
+  /// Called instead of the destructor: frees the pool, or leaves it and its slabs to the blocks
+  /// that are still out.
   static void retire(FramePool* pool) noexcept;
   /// Blocks in use, here or elsewhere. On the home shard.
   std::size_t outstanding() noexcept {

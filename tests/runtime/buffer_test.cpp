@@ -466,3 +466,16 @@ TEST_CASE("quotas hold under random use from two shards, and everything comes ho
     if (shard.send_pool().usage().used_bytes != 0) std::abort();
   });
 }
+
+TEST_CASE("whether a heap buffer is sole may be asked while another thread lets go of its copy") {
+  for (int round = 0; round < 200; ++round) {
+    Buffer mine = Buffer::copy_of("shared");
+    std::thread other([theirs = mine]() mutable {
+      CHECK(theirs.text() == "shared");
+      theirs = {};
+    });
+    while (!mine.unique()) std::this_thread::yield();
+    mine.data()[0] = std::byte{'S'};
+    other.join();
+  }
+}
