@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <hyperframes/runtime/combinators.hpp>
@@ -41,17 +42,26 @@ Task<void> on_path_alone(Operation::Kind kind, std::string tried, std::string pa
 }  // namespace
 
 File::File(int descriptor, std::string path) noexcept
-    : descriptor_(descriptor), path_(std::move(path)) {}
+    : descriptor_(descriptor),
+      of_system_(Shard::current()->reactor().has_system_descriptors()),
+      path_(std::move(path)) {}
 File::File(File&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      of_system_(other.of_system_),
+      path_(std::move(other.path_)) {}
 File& File::operator=(File&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(of_system_, other.of_system_);
   std::swap(path_, other.path_);
   return *this;
 }
 File::~File() {
   if (descriptor_ < 0) return;
-  if (Shard* shard = Shard::current()) shard->reactor().close_now(descriptor_);
+  if (Shard* shard = Shard::current()) {
+    shard->reactor().close_now(descriptor_);
+  } else if (of_system_) {
+    ::close(descriptor_);
+  }
 }
 
 Task<File> File::open(std::string path, Mode mode) {

@@ -50,6 +50,7 @@ class File {
  private:
   File(int descriptor, std::string path) noexcept;
   int descriptor_ = -1;
+  bool of_system_ = false;  ///< A descriptor of this process, which any thread can close.
   std::string path_;
 };
 

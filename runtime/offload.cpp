@@ -1,5 +1,6 @@
 #include <condition_variable>
 #include <hyperframes/runtime/offload.hpp>
+#include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <mutex>
 #include <thread>
@@ -8,50 +9,93 @@
 namespace hyperframes {
 namespace {
 
+/// Its threads share the state with it, and outlive it if what they run does not return.
 class ThreadOffload final : public Offload {
  public:
-  explicit ThreadOffload(unsigned threads) {
+  explicit ThreadOffload(unsigned threads) : state_(std::make_shared<State>()) {
+    state_->running.resize(threads);
     try {
-      for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+      for (unsigned i = 0; i < threads; ++i)
+        threads_.emplace_back([state = state_, i] { state->serve(i); });
     } catch (...) {
-      end();
+      end(no_deadline);
       throw;
     }
   }
-  ~ThreadOffload() override { end(); }
-  void execute(detail::Work* job) noexcept override {
+  ~ThreadOffload() override { end(no_deadline); }
+
+  void execute(detail::OffloadJob* job) noexcept override {
     {
-      std::scoped_lock lock(mutex_);
-      queue_.push(job);
+      std::scoped_lock lock(state_->mutex);
+      state_->queue.push(job);
     }
-    ready_.notify_one();
+    state_->ready.notify_one();
+  }
+
+  std::vector<std::string> end(Time until) override {
+    std::unique_lock lock(state_->mutex);
+    state_->stopping = true;
+    state_->ready.notify_all();
+    const auto ended = [this] { return state_->ended_count >= threads_.size(); };
+    if (until == no_deadline) {
+      state_->ended.wait(lock, ended);
+    } else {
+      state_->ended.wait_for(lock, until - Clock::read_system(), ended);
+    }
+    const std::vector<std::string> left = ended() ? std::vector<std::string>() : state_->give_up();
+    lock.unlock();
+    for (auto& thread : threads_) {
+      if (left.empty()) {
+        thread.join();
+      } else {
+        thread.detach();
+      }
+    }
+    threads_.clear();
+    state_->ended_count = 0;
+    return left;
   }
 
  private:
-  void end() noexcept {
-    {
-      std::scoped_lock lock(mutex_);
-      stopping_ = true;
-    }
-    ready_.notify_all();
-    for (auto& thread : threads_) thread.join();
-  }
-  void serve() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      detail::Work* job = queue_.pop();
-      if (!job) return;
-      lock.unlock();
-      job->run(job);
-      lock.lock();
-    }
-  }
+  struct State {
+    std::mutex mutex;
+    std::condition_variable ready, ended;
+    detail::WorkQueue queue;
+    bool stopping = false;
+    std::size_t ended_count = 0;
+    std::vector<std::string> running;  ///< What each thread does; empty: nothing.
 
-  std::mutex mutex_;
-  std::condition_variable ready_;
-  detail::WorkQueue queue_;
-  bool stopping_ = false;
+    void serve(unsigned index) {
+      std::unique_lock lock(mutex);
+      while (true) {
+        ready.wait(lock, [this] { return stopping || !queue.empty(); });
+        auto* job = static_cast<detail::OffloadJob*>(queue.pop());
+        if (!job) break;
+        running[index] = job->description();
+        lock.unlock();
+        job->run(job);
+        lock.lock();
+        running[index].clear();
+      }
+      ++ended_count;
+      ended.notify_all();
+    }
+
+    // What has not begun never does. It frees itself by running, so it is kept reachable.
+    std::vector<std::string> give_up() {
+      static auto& kept = *new detail::WorkQueue;
+      std::vector<std::string> left;
+      for (const auto& description : running)
+        if (!description.empty()) left.push_back(description);
+      while (detail::Work* job = queue.pop()) {
+        left.push_back(static_cast<detail::OffloadJob*>(job)->description() + ", not begun");
+        kept.push(job);
+      }
+      return left;
+    }
+  };
+
+  std::shared_ptr<State> state_;
   std::vector<std::thread> threads_;
 };
 
@@ -72,6 +116,7 @@ bool OffloadAwaiter::begin(PromiseBase& promise) noexcept {
   auto& shard = static_cast<Shard&>(*promise.core);
   call_->waiting_ = &promise;
   call_->home_ = &shard;
+  call_->gate_ = shard.runtime().offload_gate();
   call_->self_ = call_;
   shard.offload().execute(call_.get());
   return true;
@@ -85,8 +130,27 @@ void OffloadCall::execute(Work* self) noexcept {
     call->failure = std::current_exception();
   }
   call->run = &OffloadCall::arrive;
-  // It only queues the coroutine, in that one's own group.
-  static_cast<Shard*>(call->home_)->post(call, Group::system);
+  const auto gate = call->gate_;
+  gate->bring_back(call, *static_cast<Shard*>(call->home_));
+}
+
+std::string OffloadCall::description() const { return "a call offloaded at " + describe(from_); }
+
+void OffloadGate::bring_back(OffloadJob* job, Shard& home) noexcept {
+  {
+    std::shared_lock lock(mutex_);
+    // It only queues the coroutine, in that one's own group.
+    if (!closed_) return home.post(job, Group::system);
+  }
+  static std::mutex kept_mutex;
+  static auto& kept = *new WorkQueue;
+  std::scoped_lock lock(kept_mutex);
+  kept.push(job);
+}
+
+void OffloadGate::close() noexcept {
+  std::scoped_lock lock(mutex_);
+  closed_ = true;
 }
 
 void OffloadCall::arrive(Work* self) noexcept {

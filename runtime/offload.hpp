@@ -12,17 +12,43 @@
 #include <hyperframes/runtime/detail/promise.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
 #include <hyperframes/runtime/task.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
+#include <source_location>
+#include <string>
+#include <vector>
 
 namespace hyperframes {
+
+class Shard;
+
+namespace detail {
+class OffloadGate;
+
+/// What an executor runs, once.
+struct OffloadJob : Work {
+  explicit OffloadJob(Run run) noexcept : Work(run) {}
+  virtual ~OffloadJob() = default;
+  /// What it does, for logs. Before it runs.
+  virtual std::string description() const = 0;
+};
+
+}  // namespace detail
 
 /// Runs jobs off the shards. An embedder may supply its own; the simulator does.
 class Offload {
  public:
   virtual ~Offload() = default;
   /// Calls `job->run(job)` once, on a thread that may block. From any thread.
-  virtual void execute(detail::Work* job) noexcept = 0;
+  virtual void execute(detail::OffloadJob* job) noexcept = 0;
+  /// Called before the destructor, off the shards: finishes what was queued. What runs past
+  /// `until` is left behind, and its description returned; its result then reaches nobody.
+  virtual std::vector<std::string> end(Time until) {
+    static_cast<void>(until);
+    return {};
+  }
 };
 
 /// The default: a few threads and one queue. The destructor finishes what was queued.
@@ -30,13 +56,27 @@ std::unique_ptr<Offload> make_thread_offload(unsigned threads);
 
 namespace detail {
 
+/// Where what an executor's thread has done goes back to a shard. Closed before the shards end:
+/// a call that returns later is kept as it is, since nobody can say what its memory belongs to.
+class OffloadGate {
+ public:
+  /// Posts `job` to `home`, or keeps it.
+  void bring_back(OffloadJob* job, Shard& home) noexcept;
+  void close() noexcept;
+
+ private:
+  std::shared_mutex mutex_;
+  bool closed_ = false;
+};
+
 /// One call in flight. Lives in the awaiting frame of `offload`, which can't be destroyed before
 /// the call has returned: so the state is on the heap and shared by both sides.
-class OffloadCall : public Work {
+class OffloadCall : public OffloadJob {
  public:
-  OffloadCall() noexcept : Work(&OffloadCall::execute) {}
-  virtual ~OffloadCall() = default;
+  explicit OffloadCall(std::source_location from) noexcept
+      : OffloadJob(&OffloadCall::execute), from_(from) {}
   virtual void call() = 0;
+  std::string description() const override;
 
   std::exception_ptr failure;
 
@@ -46,6 +86,8 @@ class OffloadCall : public Work {
   static void arrive(Work* self) noexcept;
   PromiseBase* waiting_ = nullptr;  ///< Null once the awaiting frame is gone. Home shard only.
   ShardCore* home_ = nullptr;
+  std::source_location from_;
+  std::shared_ptr<OffloadGate> gate_;
   std::shared_ptr<OffloadCall> self_;  ///< While in flight.
 };
 
@@ -72,7 +114,8 @@ template <class Function>
 class OffloadFunction final : public OffloadCall {
  public:
   using Value = std::invoke_result_t<Function&>;
-  explicit OffloadFunction(Function function) : function_(std::move(function)) {}
+  OffloadFunction(Function function, std::source_location from)
+      : OffloadCall(from), function_(std::move(function)) {}
   void call() override {
     if constexpr (std::is_void_v<Value>) {
       function_();
@@ -91,10 +134,12 @@ class OffloadFunction final : public OffloadCall {
 
 }  // namespace detail
 
-/// Runs `function()` on the shard's offload executor. Throws what it throws.
+/// Runs `function()` on the shard's offload executor. Throws what it throws. One that never returns
+/// holds up the runtime's end until its deadline only; then it is named in the log and left behind.
 template <class Function>
-Task<std::invoke_result_t<Function&>> offload(Function function) {
-  auto call = std::make_shared<detail::OffloadFunction<Function>>(std::move(function));
+Task<std::invoke_result_t<Function&>> offload(
+    Function function, std::source_location from = std::source_location::current()) {
+  auto call = std::make_shared<detail::OffloadFunction<Function>>(std::move(function), from);
   detail::OffloadAwaiter waiting(call);
   co_await waiting;
   co_return call->take();

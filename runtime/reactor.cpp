@@ -18,6 +18,15 @@ void Operation::destroy(Operation* operation) noexcept {
 
 namespace detail {
 
+const char* name_of(Operation::Kind kind) noexcept {
+  static constexpr const char* names[] = {
+      "accept a connection", "connect",       "receive",         "receive",        "send",
+      "shut down a socket",  "close",         "open a file",     "read a file",    "write a file",
+      "sync a file",         "sync a folder", "truncate a file", "size of a file", "rename a file",
+      "remove a file",       "make a folder", "list a folder",   "resolve a name"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
 OperationAwaiter::OperationAwaiter(Operation* operation, Time deadline) noexcept
     : operation_(operation),
       on_cancel_(*this),
@@ -84,26 +93,7 @@ void OperationAwaiter::on_complete(Operation& operation, std::int64_t result, bo
 std::int64_t OperationAwaiter::await_resume() {
   claimed_ = true;
   if (stopped_ && (result_ == -ECANCELED || result_ == -EINTR)) {
-    static constexpr const char* names[] = {"accept a connection",
-                                            "connect",
-                                            "receive",
-                                            "receive",
-                                            "send",
-                                            "shut down a socket",
-                                            "close",
-                                            "open a file",
-                                            "read a file",
-                                            "write a file",
-                                            "sync a file",
-                                            "sync a folder",
-                                            "truncate a file",
-                                            "size of a file",
-                                            "rename a file",
-                                            "remove a file",
-                                            "make a folder",
-                                            "list a folder",
-                                            "resolve a name"};
-    throw Error(stop_reason_, names[static_cast<std::size_t>(kind_)],
+    throw Error(stop_reason_, name_of(kind_),
                 stop_reason_ == Errc::deadline_exceeded ? "the deadline passed" : "cancelled");
   }
   return result_;

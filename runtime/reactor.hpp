@@ -102,10 +102,11 @@ class Reactor {
   virtual void start(Operation* operation) noexcept = 0;
   /// Asks for an early end. The completion still comes (-ECANCELED, or the result that won).
   virtual void cancel(Operation* operation) noexcept = 0;
-  /// Hands over what was started and delivers what has completed, without waiting. Returns the
-  /// number delivered.
+  /// Hands over what was started and delivers what has completed, without waiting; the rest comes
+  /// with the next call if delivering takes long. Returns the number delivered.
   virtual std::size_t poll() noexcept = 0;
-  /// Like `poll`, but sleeps until there is something to deliver, a `wake`, or `until`.
+  /// Hands over what was started and sleeps until there is something for `poll` to deliver, a
+  /// `wake`, or `until`.
   virtual void wait(Time until) noexcept = 0;
   /// Ends a `wait`, now or the next one. From any thread.
   virtual void wake() noexcept = 0;
@@ -118,15 +119,28 @@ class Reactor {
   virtual void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept = 0;
   /// Closes at once, ignoring errors: for descriptors that nobody waits for.
   virtual void close_now(int descriptor) noexcept = 0;
+  /// The same for what `listen` made: nothing listens there any more, and accepts that wait end
+  /// with -EINVAL.
+  virtual void close_listener(int descriptor) noexcept { close_now(descriptor); }
+  /// Whether descriptors are the process's own, so that close(2) closes them.
+  virtual bool has_system_descriptors() const noexcept { return false; }
   /// Operations started and not completed.
   virtual std::size_t in_flight() const noexcept = 0;
-  /// The last call before the shard's end, on its thread while it has one: abandons and cancels all
-  /// that is in flight, and returns once the system has let go of its memory. Operations begun
-  /// later are freed with the driver.
-  virtual void drain() noexcept {}
+  /// Before the shard's end, on its thread while it has one: cancels all that is in flight, ends it
+  /// to its owners and returns once the system has let go of its memory. What it holds on to until
+  /// `until` is logged and kept for good; its owner gets -ECANCELED and no memory. Operations begun
+  /// later are cancelled by the next `poll` or `drain`. False if the system holds on to something:
+  /// the thread then can't end before that.
+  virtual bool drain(Time until) noexcept {
+    static_cast<void>(until);
+    return true;
+  }
 };
 
 namespace detail {
+
+/// What such an operation does, for errors and logs: "connect", "write a file".
+const char* name_of(Operation::Kind kind) noexcept;
 
 /// Whether the result of such an operation is a new descriptor, which somebody must close.
 constexpr bool brings_descriptor(Operation::Kind kind) noexcept {

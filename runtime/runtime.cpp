@@ -30,6 +30,9 @@ void pin_this_thread(unsigned core) {
   ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
 }
 
+/// How long the system may take to let go of what was in flight.
+Duration drain_patience() { return timing().scaled(2s); }
+
 /// Work that calls a function once and frees itself.
 struct Call : detail::Work {
   explicit Call(std::function<void()> function)
@@ -39,6 +42,18 @@ struct Call : detail::Work {
     self->function();
   }
   std::function<void()> function;
+};
+
+/// Takes the place of the executor that has ended: a call that is made now never comes back. It is
+/// kept reachable, since it frees itself by running.
+class EndedOffload final : public Offload {
+ public:
+  void execute(detail::OffloadJob* job) noexcept override {
+    static std::mutex mutex;
+    static auto& kept = *new detail::WorkQueue;
+    std::scoped_lock lock(mutex);
+    kept.push(job);
+  }
 };
 
 }  // namespace
@@ -103,7 +118,7 @@ Runtime::Runtime(Options options) : options_(options), threaded_(true) {
   try {
     stall_watch_ = std::make_unique<StallWatch>(*this, options_.stall_threshold);
   } catch (...) {
-    shut_down();
+    shut_down(no_deadline);
     throw;
   }
 }
@@ -126,7 +141,7 @@ void Runtime::start_threads() {
     Shard* const shard = shards_[i].get();
     ready.count_down();
     go.wait();
-    if (shard && failed_to_start_) shard->drain();
+    if (shard && failed_to_start_) shard->drain(Clock::read_system() + 1s);
     if (shard && !failed_to_start_) run_shard(*shard);
   };
   for (unsigned i = 0; i < options_.shards; ++i) {
@@ -183,26 +198,58 @@ void Runtime::run_shard(Shard& shard) {
     started_.notify_all();
   }
   shard.run();
+  // The rest is anybody's who holds the lock: from here on, what is posted to this shard runs on
+  // the thread that posts it.
+  std::scoped_lock lock(left_over_mutex_);
+  shard.close();
+  ended_[shard.index()] = true;
+  run_all_left_over();
+  ended_changed_.notify_all();
+}
+
+bool Runtime::await_end(std::size_t shard, Time until) {
+  std::unique_lock lock(left_over_mutex_);
+  if (until == no_deadline) {
+    ended_changed_.wait(lock, [&] { return ended_[shard] == true; });
+    return true;
+  }
+  return ended_changed_.wait_for(lock, until - Clock::read_system(),
+                                 [&] { return ended_[shard] == true; });
 }
 
 Runtime::~Runtime() {
+  const Time limit = after(std::max(options_.stop_deadline, timing().scaled(1s)));
   stop(options_.stop_deadline);
-  shut_down();
+  shut_down(limit);
 }
 
-void Runtime::shut_down() {
+void Runtime::shut_down(Time limit) {
   stop(Duration::zero());
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     if (!threads_[i].joinable()) continue;
-    log::warning("the runtime's end waits for it: " + stuck_at(*shards_[i]));
-    threads_[i].join();
+    if (!await_end(i, Clock::read_system())) {
+      log::warning("the runtime's end waits for it: " + stuck_at(*shards_[i]));
+      await_end(i, no_deadline);
+    }
+    if (shards_[i]->held_by_system_) {
+      threads_[i].detach();  // it has nothing left to do, and ends when the system lets it
+    } else {
+      threads_[i].join();
+    }
   }
   // All loops have ended. Tasks go first, then offloaded calls come back, then the drivers let go
   // of memory, and what one shard still holds of another's goes home.
   close_ended_shards();
-  offload_.reset();
+  for (const auto& left : offload_->end(limit))
+    log::warning("did not return by the runtime's end and is left behind: " + left);
+  offload_ = std::make_unique<EndedOffload>();
+  {
+    std::scoped_lock lock(left_over_mutex_);
+    for (auto& shard : shards_) shard->drain(after(drain_patience()));
+    run_all_left_over();
+  }
+  gate_->close();
   std::scoped_lock lock(left_over_mutex_);
-  for (auto& shard : shards_) shard->drain();
   run_all_left_over();
   shards_.clear();
 }
@@ -289,25 +336,29 @@ Runtime::StopReport Runtime::stop(Duration deadline) {
     shard.destroy_roots();
     return nothing;
   });
-  for (auto& shard : shards_) shard->request_stop();
+  const Time drained = std::max(limit, after(drain_patience()));
+  const Time ended = drained == no_deadline ? drained : drained + timing().scaled(500ms);
+  for (auto& shard : shards_) shard->request_stop(drained);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (left.stuck[i]) {
+    if (left.stuck[i] || !await_end(i, ended)) {
       report_.stragglers.push_back(stuck_at(*shards_[i]));
       log::warning("can't be stopped: " + report_.stragglers.back());
+    } else if (shards_[i]->held_by_system_) {
+      report_.stragglers.push_back("the system holds on to operations of shard " +
+                                   std::to_string(i));
     } else {
       threads_[i].join();
     }
   }
   report_.clean = report_.stragglers.empty();
-  close_ended_shards();
   return report_;
 }
 
-// From here on what is posted to these shards runs on the thread that posts it.
+// Where no threads ran them: those close their shards themselves.
 void Runtime::close_ended_shards() {
   std::scoped_lock lock(left_over_mutex_);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (ended_[i] || (threaded_ && threads_[i].joinable())) continue;
+    if (ended_[i]) continue;
     shards_[i]->close();
     ended_[i] = true;
   }

@@ -25,17 +25,12 @@ namespace hyperframes {
 
 class Runtime {
  public:
-  enum class Driver : std::uint8_t {
-    automatic,  ///< io_uring.
-    uring,
-  };
   struct Options {
-    unsigned shards = 0;  ///< 0: one for each core this process may use.
-    Driver driver = Driver::automatic;
+    unsigned shards = 0;        ///< 0: one for each core this process may use.
     Shard::Options shard = {};  ///< For every shard; `index` is filled in.
     bool pin_threads = false;   ///< Bind shard i to the i-th core this process may use.
     unsigned offload_threads = 2;
-    Duration stop_deadline = 5s;    ///< Used by the destructor.
+    Duration stop_deadline = 5s;    ///< Used by the destructor, also for calls that are offloaded.
     Duration stall_threshold = 1s;  ///< A turn longer than this is logged with its line. 0: off.
   };
   struct StopReport {
@@ -57,6 +52,7 @@ class Runtime {
   unsigned shard_count() const noexcept { return static_cast<unsigned>(shards_.size()); }
   Shard& shard(unsigned index) noexcept { return *shards_[index]; }
   Offload& offload() noexcept { return *offload_; }
+  const std::shared_ptr<detail::OffloadGate>& offload_gate() const noexcept { return gate_; }
 
   /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this (foreign) thread
   /// until its frames are gone. Returns its value or throws its exception; Errc::shutting_down if
@@ -64,10 +60,11 @@ class Runtime {
   template <class Function>
   auto run(Function function, unsigned shard = 0);
 
-  /// Cancels all tasks, joins them until `deadline` has passed, then destroys what is left. A shard
-  /// that is stuck in a turn can't be joined: it is named among the stragglers, resumes nothing
-  /// more, and the destructor waits for it. Later calls return the first one's report. Not from a
-  /// shard.
+  /// Cancels all tasks, joins them until `deadline` has passed, then destroys what is left. Takes
+  /// a few seconds longer at most, so that shards get a chance to answer. One that is stuck in a
+  /// turn can't be joined: it is named among the stragglers, resumes nothing more, and the
+  /// destructor waits for it; what is posted there meanwhile is answered when it comes back. Later
+  /// calls return the first one's report. Not from a shard.
   StopReport stop(Duration deadline);
   /// Runs `function` on every shard, from a foreign thread, and waits.
   void on_every_shard(std::function<void(Shard&)> function);
@@ -96,15 +93,17 @@ class Runtime {
   void start_threads();
   void connect_rings();
   void run_shard(Shard& shard);
+  bool await_end(std::size_t shard, Time until);
   std::string stuck_at(const Shard& shard) const;
   void survey(Survey& survey, Time limit, std::function<std::vector<std::string>(Shard&)> ask);
-  void shut_down();
+  void shut_down(Time limit);
   void close_ended_shards();
   /// For posts to a shard that has stopped.
   void run_late(Shard& shard, detail::Work* work, Group group) noexcept;
   void run_all_left_over() noexcept;
 
   Options options_;
+  std::shared_ptr<detail::OffloadGate> gate_ = std::make_shared<detail::OffloadGate>();
   std::unique_ptr<Offload> offload_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::thread> threads_;
@@ -120,6 +119,7 @@ class Runtime {
   /// Held by who runs what is left over, in place of the threads that have ended.
   std::mutex left_over_mutex_;
   std::vector<bool> ended_;  ///< Shards that no thread runs any more.
+  std::condition_variable ended_changed_;
 };
 
 namespace detail {
@@ -162,8 +162,8 @@ class Outcome {
   explicit Outcome(Delivery<Value>& delivery) noexcept : delivery_(delivery) {}
   ~Outcome() {
     if (!value && !failure)
-      failure = std::make_exception_ptr(
-          Error(Errc::shutting_down, "run a task", "the runtime stopped before the task had ended"));
+      failure = std::make_exception_ptr(Error(Errc::shutting_down, "run a task",
+                                              "the runtime stopped before the task had ended"));
     delivery_.put(std::move(value), std::move(failure));
   }
 

@@ -61,6 +61,7 @@ Shard::~Shard() {
   {
     CurrentShard here(*this);
     destroy_roots();
+    take_returned_blocks();  // the driver's among them, while it lives
     reactor_.reset();
     take_returned_blocks();
   }
@@ -251,12 +252,15 @@ void Shard::run_group(Group group) noexcept {
   if (group == Group::user) user_work_last_turn_ = count;
 }
 
-bool Shard::turn() noexcept {
+bool Shard::turn() noexcept { return turn_from(reactor_->now()); }
+
+bool Shard::turn_from(Time started) noexcept {
   CurrentShard here(*this);
   ++turns_;
+  // Delivering is part of the turn: who is told of a completion may get stuck as well.
+  turn_started_.store(started.time_since_epoch().count(), std::memory_order_relaxed);
   reactor_->poll();
   now_ = reactor_->now();
-  turn_started_.store(now_.time_since_epoch().count(), std::memory_order_relaxed);
   take_arrivals();
   timers_.advance(now_, timers_per_turn);
   run_group(Group::system);
@@ -274,31 +278,38 @@ Time Shard::next_turn() noexcept {
 }
 
 void Shard::run() noexcept {
+  Time started = reactor_->now();
   while (!stop_requested_.load(std::memory_order_acquire)) {
     const std::uint64_t before = work_run_;
-    const bool more = turn();
+    const bool more = turn_from(started);
     const Time ended = reactor_->now();
     if (work_run_ != before) {
-      busy_ns_ += static_cast<std::uint64_t>((ended - now_).count());
+      busy_ns_ += static_cast<std::uint64_t>((ended - started).count());
       last_busy_ = ended;
     }
-    if (!more) idle(ended);
+    started = more ? ended : idle(ended);
   }
-  drain();
+  // Tasks go first: each takes leave of the operation that it waits for.
+  CurrentShard here(*this);
+  closed_ = true;
+  destroy_roots();
+  // One that was stuck comes here late, and has its chance all the same.
+  drain(std::max(drain_until_, started + 1s));
 }
 
-void Shard::drain() noexcept {
+void Shard::drain(Time until) noexcept {
   CurrentShard here(*this);
-  reactor_->drain();
+  held_by_system_ = !reactor_->drain(until);
+  drained_ = true;
 }
 
 // Polls for a while after the last work, since a sleeping core costs tens of microseconds to wake;
 // then sleeps. The span adapts: it grows when waiting paid off, and shrinks when it did not, so
 // that an idle shard costs nothing.
-void Shard::idle(Time now) noexcept {
-  if (options_.spin_always || now - last_busy_ < spin_span_) return;
+Time Shard::idle(Time now) noexcept {
+  if (options_.spin_always || now - last_busy_ < spin_span_) return now;
   const Time until = next_turn();
-  if (until <= now) return;
+  if (until <= now) return now;
   CurrentShard here(*this);
   sleeping_.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -306,6 +317,7 @@ void Shard::idle(Time now) noexcept {
     ++sleeps_;
     reactor_->wait(until);
     const Duration slept = reactor_->now() - now;
+    now += slept;
     if (slept < options_.spin_limit) {
       spin_span_ = std::min(options_.spin_limit, std::max<Duration>(2 * spin_span_, 4us));
     } else if (slept > 4 * options_.spin_limit) {
@@ -313,9 +325,11 @@ void Shard::idle(Time now) noexcept {
     }
   }
   sleeping_.store(false, std::memory_order_relaxed);
+  return now;
 }
 
-void Shard::request_stop() noexcept {
+void Shard::request_stop(Time drain_until) noexcept {
+  drain_until_ = drain_until;
   stop_requested_.store(true, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   reactor_->wake();
@@ -407,6 +421,8 @@ bool Shard::run_left_over() noexcept {
   CurrentShard here(*this);
   const std::uint64_t before = work_run_;
   bool moved = overflow_count_ > 0 || arrivals_waiting();
+  // What is begun after the drain is cancelled here.
+  if (drained_) moved |= reactor_->poll() > 0;
   flush_outgoing();
   take_arrivals();
   for (auto& queue : ready) {

@@ -105,7 +105,8 @@ class Shard : public detail::ShardCore {
   Time next_turn() noexcept;
   /// The loop of an own thread: turns, polling, sleep; returns after `request_stop`.
   void run() noexcept;
-  void request_stop() noexcept;
+  /// `drain_until`: until when the loop's end waits for the system to let go of memory.
+  void request_stop(Time drain_until) noexcept;
 
   struct Load {
     std::uint64_t turns, work_run, sleeps, busy_ns;
@@ -134,6 +135,7 @@ class Shard : public detail::ShardCore {
 
   void take_arrivals() noexcept;
   bool arrivals_waiting() const noexcept;
+  bool turn_from(Time started) noexcept;
   /// From anywhere else: a block of this shard whose last reference has ended there.
   void take_back(detail::Block* block) noexcept;
   void take_returned_blocks() noexcept;
@@ -142,12 +144,13 @@ class Shard : public detail::ShardCore {
   void run_group(Group group) noexcept;
   void report_backlog() noexcept;
   void flush_outgoing() noexcept;
-  void idle(Time now) noexcept;
+  /// May sleep. Returns what the clock shows then.
+  Time idle(Time now) noexcept;
   void report_failure(const detail::Launched& launched) noexcept;
   void cancel_roots() noexcept;
   void destroy_roots() noexcept;
-  /// Before the loop's thread ends, or after the last turn.
-  void drain() noexcept;
+  /// After the last turn: lets the driver end what is in flight.
+  void drain(Time until) noexcept;
   /// After the loop has ended: destroys the tasks and takes no more.
   void close() noexcept;
   /// Takes in and runs what is still on its way, and hands over what that leaves for others. False
@@ -188,6 +191,9 @@ class Shard : public detail::ShardCore {
   std::atomic<std::int64_t> turn_started_{0};  ///< For the stall watch; 0 between turns.
   bool stopping_ = false;
   bool closed_ = false;  ///< Starts no task any more.
+  bool drained_ = false;
+  bool held_by_system_ = false;  ///< Its thread can't end before the system lets go.
+  Time drain_until_{};           ///< Published by stop_requested_.
   std::size_t user_work_last_turn_ = 0;
   std::size_t backlog_to_report_ = first_backlog_report;
   Time last_busy_{};

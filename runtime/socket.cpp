@@ -1,4 +1,5 @@
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -58,6 +59,11 @@ class Socket::State final : public Completion {
   }
   void push_front(Buffer rest) { chunks_.push_front(std::move(rest)); }
   bool has_chunk() const noexcept { return !chunks_.empty(); }
+  /// What has been received is gone: the rest would be taken for something else.
+  void lose_bytes() noexcept {
+    if (failure_ == 0) failure_ = ECANCELED;
+    chunks_.clear();
+  }
   bool ended() const noexcept { return ended_; }
   int failure() const noexcept { return failure_; }
 
@@ -86,6 +92,7 @@ class Socket::State final : public Completion {
  private:
   void on_complete(Operation& operation, std::int64_t result, bool more) noexcept override {
     if (more) {
+      if (failure_) return;  // bytes before these are lost
       chunks_.push_back(std::move(operation.chunk));
       if (chunks_.size() >= read_ahead) pause_stream();
     } else {
@@ -158,38 +165,46 @@ Task<Buffer> Socket::receive(Time deadline) {
   }
 }
 
+// Bytes that a receive took and can't give to anybody are missing from the stream.
 Task<void> Socket::receive_exactly(Buffer into) {
+  const std::size_t wanted = into.size();
+  try {
+    while (!into.empty()) co_await receive_part(into);
+  } catch (...) {
+    if (into.size() < wanted) state_->lose_bytes();
+    throw;
+  }
+}
+
+Task<void> Socket::receive_part(Buffer& into) {
   State& state = *state_;
-  while (!into.empty()) {
-    if (!state.has_chunk() && into.size() >= direct_threshold && !state.ended() &&
-        !state.failure()) {
-      if (state.streaming()) {
-        state.pause_stream();
-        co_await State::Changed(state, no_deadline);
-        continue;
-      }
-      Operation* operation = Operation::create(Operation::Kind::receive, state.descriptor);
-      operation->memory.push_back(into);
-      operation->flags = MSG_WAITALL;
-      detail::OperationAwaiter waiting(operation);
-      const std::int64_t result = co_await waiting;
-      if (result < 0) fail(result, "receive from " + state.peer.to_string());
-      if (result == 0)
-        throw Error(Errc::closed, "receive from " + state.peer.to_string(),
-                    "the stream ended " + std::to_string(into.size()) + " bytes early");
-      into.remove_prefix(static_cast<std::size_t>(result));
-      continue;
-    }
+  const bool direct = into.size() >= direct_threshold && !state.ended() && !state.failure();
+  if (!state.has_chunk() && direct && state.streaming()) {
+    state.pause_stream();
+    co_await State::Changed(state, no_deadline);
+  } else if (!state.has_chunk() && direct) {
+    Operation* operation = Operation::create(Operation::Kind::receive, state.descriptor);
+    operation->memory.push_back(into);
+    operation->flags = MSG_WAITALL;
+    detail::OperationAwaiter waiting(operation);
+    const std::int64_t result = co_await waiting;
+    if (result < 0) fail(result, "receive from " + state.peer.to_string());
+    if (result == 0) ended_early(into);
+    into.remove_prefix(static_cast<std::size_t>(result));
+  } else {
     Buffer chunk = co_await receive();
-    if (chunk.empty())
-      throw Error(Errc::closed, "receive from " + state.peer.to_string(),
-                  "the stream ended " + std::to_string(into.size()) + " bytes early");
+    if (chunk.empty()) ended_early(into);
     const std::size_t count = std::min(chunk.size(), into.size());
     std::memcpy(into.data(), chunk.data(), count);
     into.remove_prefix(count);
     chunk.remove_prefix(count);
     if (!chunk.empty()) state.push_front(std::move(chunk));
   }
+}
+
+void Socket::ended_early(const Buffer& into) const {
+  throw Error(Errc::closed, "receive from " + state_->peer.to_string(),
+              "the stream ended " + std::to_string(into.size()) + " bytes early");
 }
 
 Task<void> Socket::send(Segments data, Time deadline) {
@@ -227,9 +242,12 @@ Task<void> Socket::close() {
 }
 
 Listener::Listener(Listener&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), address_(other.address_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      of_system_(other.of_system_),
+      address_(other.address_) {}
 Listener& Listener::operator=(Listener&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(of_system_, other.of_system_);
   std::swap(address_, other.address_);
   return *this;
 }
@@ -239,6 +257,7 @@ Listener Listener::bind(const Address& address, int backlog) {
   Reactor& reactor = Shard::current()->reactor();
   Listener listener;
   listener.descriptor_ = reactor.listen(address, backlog);
+  listener.of_system_ = reactor.has_system_descriptors();
   listener.address_ = reactor.local_address(listener.descriptor_);
   return listener;
 }
@@ -250,6 +269,8 @@ Task<Socket> Listener::accept(Time deadline) {
     const std::int64_t result = co_await waiting;
     // The peer gave up while it was queued: not the listener's failure.
     if (result == -ECONNABORTED || result == -EINTR || result == -EAGAIN) continue;
+    if (result == -EINVAL && !is_open())
+      throw Error(Errc::closed, "accept on " + address_.to_string(), "the listener was closed");
     if (result < 0)
       throw Error::system(static_cast<int>(-result), "accept on " + address_.to_string(), {},
                           result == -EMFILE ? "raise the open-files limit (ulimit -n)" : "");
@@ -259,7 +280,13 @@ Task<Socket> Listener::accept(Time deadline) {
 
 void Listener::close() noexcept {
   if (descriptor_ < 0) return;
-  if (Shard* shard = Shard::current()) shard->reactor().close_now(std::exchange(descriptor_, -1));
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (Shard* shard = Shard::current()) {
+    shard->reactor().close_listener(descriptor);
+  } else if (of_system_) {
+    ::shutdown(descriptor, SHUT_RDWR);  // an accept that waits would keep it listening
+    ::close(descriptor);
+  }
 }
 
 Task<std::vector<Address>> resolve(std::string host, std::uint16_t port) {

@@ -45,7 +45,8 @@ class Socket {
   /// A chunk that has arrived already, or an empty buffer; never suspends.
   Buffer try_receive() noexcept;
   /// Fills `into`: first from chunks that have arrived, then straight from the kernel. Throws
-  /// Errc::closed if the stream ends before.
+  /// Errc::closed if the stream ends before. Cancelled when a part has come, the stream is out of
+  /// step, and every later receive throws.
   Task<void> receive_exactly(Buffer into);
   /// Returns when the kernel has taken, or refused, all of `data`. Calls don't interleave: one at a
   /// time.
@@ -57,6 +58,8 @@ class Socket {
  private:
   class State;
   explicit Socket(std::unique_ptr<State> state) noexcept;
+  Task<void> receive_part(Buffer& into);
+  [[noreturn]] void ended_early(const Buffer& into) const;
   std::unique_ptr<State> state_;
 };
 
@@ -70,12 +73,15 @@ class Listener {
   /// Binds exactly `address`; port 0 picks one, see `address()`. On a shard.
   static Listener bind(const Address& address, int backlog = 512);
   const Address& address() const noexcept { return address_; }
+  /// Throws Errc::closed if the listener is closed meanwhile; it must not be destroyed.
   Task<Socket> accept(Time deadline = no_deadline);
   bool is_open() const noexcept { return descriptor_ >= 0; }
+  /// Nothing listens there any more, and what waits in `accept` ends.
   void close() noexcept;
 
  private:
   int descriptor_ = -1;
+  bool of_system_ = false;  ///< A descriptor of this process, which any thread can close.
   Address address_;
 };
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/reactor/blocking.hpp>
+#include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/shard.hpp>
 
 namespace hyperframes::detail {
@@ -70,19 +71,28 @@ std::int64_t resolve(Operation& operation) {
 
 /// Works on a duplicate of the operation's descriptor, if it has one: whoever started it may be
 /// gone and have closed its own, whose number another file may have got meanwhile.
-struct BlockingCall : Work {
+struct BlockingCall final : OffloadJob {
   BlockingCall(Operation* operation, Shard& shard, std::size_t& in_flight) noexcept
-      : Work(&BlockingCall::execute), operation(operation), shard(shard), in_flight(in_flight) {
+      : OffloadJob(&BlockingCall::execute),
+        operation(operation),
+        shard(shard),
+        gate(shard.runtime().offload_gate()),
+        in_flight(in_flight) {
     if (operation->descriptor < 0) return;
     operation->descriptor = ::fcntl(operation->descriptor, F_DUPFD_CLOEXEC, 0);
     if (operation->descriptor < 0) result = -errno;
+  }
+  std::string description() const override {
+    const std::string name = name_of(operation->kind);
+    return operation->path.empty() ? name : name + " '" + operation->path + "'";
   }
   static void execute(Work* work) noexcept {
     auto* call = static_cast<BlockingCall*>(work);
     if (call->result == 0) call->result = run_blocking(*call->operation);
     if (call->operation->descriptor >= 0) ::close(call->operation->descriptor);
     call->run = &BlockingCall::arrive;
-    call->shard.post(call, Group::system);
+    const auto gate = call->gate;
+    gate->bring_back(call, call->shard);
   }
   static void arrive(Work* work) noexcept {
     std::unique_ptr<BlockingCall> call(static_cast<BlockingCall*>(work));
@@ -91,6 +101,7 @@ struct BlockingCall : Work {
   }
   Operation* operation;
   Shard& shard;
+  std::shared_ptr<OffloadGate> gate;
   std::size_t& in_flight;
   std::int64_t result = 0;
 };

@@ -224,14 +224,21 @@ SimReactor::SimReactor(SimHost& host, unsigned shard, Options options)
 
 SimReactor::~SimReactor() {
   chunks_->reactor = nullptr;
-  drain();
+  while (Operation* operation = flying_.pop_front()) Operation::destroy(operation);
 }
 
-void SimReactor::drain() noexcept {
+bool SimReactor::drain(Time) noexcept {
+  drained_ = true;
   unfinished_.clear();
   due_.clear();
   readable_.clear();
-  while (Operation* operation = flying_.pop_front()) Operation::destroy(operation);
+  readable_set_.clear();
+  // Those there are now: what their owners begin is for the next call.
+  for (std::size_t left = flying_.size(); left > 0; --left) {
+    --in_flight_;
+    finish_operation(flying_.pop_front(), -ECANCELED, *this);
+  }
+  return true;
 }
 
 Time SimReactor::now() const noexcept { return host_.clockwork.now() + host_.clock_offset; }
@@ -273,6 +280,7 @@ void SimReactor::notify_readable(const OperationKey& key) {
 void SimReactor::start(Operation* operation) noexcept {
   ++in_flight_;
   flying_.push_back(*operation);
+  if (drained_) return;  // the next drain ends it
   operation->driver_word = ++operation_count_;
   unfinished_.emplace(operation->driver_word, operation);
   if (!host_.running || host_.incarnation != incarnation_) return;  // its node has crashed
@@ -318,6 +326,11 @@ void SimReactor::end(Operation& operation, std::int64_t result) {
 }
 
 std::size_t SimReactor::poll() noexcept {
+  if (drained_) {
+    const std::size_t count = in_flight_;
+    drain(Time{});
+    return count;
+  }
   woken_ = false;
   std::size_t count = 0;
   // Only what is there now: what this starts waits for the next turn, as with a kernel.
@@ -418,6 +431,13 @@ void SimReactor::close_now(int descriptor) noexcept {
   if (host_.running && host_.incarnation == incarnation_) host_.close_descriptor(descriptor);
 }
 
+void SimReactor::close_listener(int descriptor) noexcept {
+  if (!host_.running || host_.incarnation != incarnation_) return;
+  if (const SimHandle* handle = host_.find_descriptor(descriptor); handle && handle->listener)
+    host_.streams.end_accepts(*handle->listener);
+  host_.close_descriptor(descriptor);
+}
+
 // ---- Offload
 
 SimOffload::~SimOffload() {
@@ -426,7 +446,7 @@ SimOffload::~SimOffload() {
   abandoned.insert(abandoned.end(), waiting_->begin(), waiting_->end());
 }
 
-void SimOffload::execute(Work* job) noexcept {
+void SimOffload::execute(OffloadJob* job) noexcept {
   waiting_->push_back(job);
   host_.clockwork.after(host_.clockwork.schedule.between(Duration(2us), Duration(2ms)),
                         [&host = host_, incarnation = host_.incarnation, job, waiting = waiting_] {

@@ -101,8 +101,9 @@ class SimReactor final : public Reactor {
   Address local_address(int descriptor) const override;
   void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept override;
   void close_now(int descriptor) noexcept override;
+  void close_listener(int descriptor) noexcept override;
   std::size_t in_flight() const noexcept override { return in_flight_; }
-  void drain() noexcept override;
+  bool drain(Time until) noexcept override;
 
   // ---- For the rest of the simulator
   bool has_work() const noexcept { return woken_ || !due_.empty() || !readable_.empty(); }
@@ -154,6 +155,7 @@ class SimReactor final : public Reactor {
   std::deque<std::uint64_t> starved_;
   std::shared_ptr<ChunkCount> chunks_;
   bool woken_ = false;
+  bool drained_ = false;
 };
 
 /// Runs jobs on the world's thread, off every shard, after a while.
@@ -162,7 +164,7 @@ class SimOffload final : public Offload {
   explicit SimOffload(SimHost& host) noexcept : host_(host) {}
   /// What has not begun never does, and keeps its memory: the process it belonged to is gone.
   ~SimOffload() override;
-  void execute(Work* job) noexcept override;
+  void execute(OffloadJob* job) noexcept override;
 
  private:
   SimHost& host_;

@@ -180,6 +180,11 @@ void SimStreams::close(const SimHandle& handle) {
   }
 }
 
+void SimStreams::end_accepts(SimListener& listener) {
+  for (const OperationKey& key : std::exchange(listener.accepters, {}))
+    SimReactor::finish(key, -EINVAL);
+}
+
 void SimStreams::remove_listener(std::shared_ptr<SimListener> listener) {
   auto& same_port = listeners_[{listener->host->index, listener->address.port()}];
   std::erase(same_port, listener);

@@ -109,6 +109,8 @@ class SimStreams {
   void cancel(const OperationKey& key);
   /// The descriptor that stood for it was closed.
   void close(const SimHandle& handle);
+  /// The listener is being closed: who waits in accept gets -EINVAL.
+  void end_accepts(SimListener& listener);
   /// An operation on it has ended.
   void operation_ended(const SimHandle& handle);
   /// All sockets of a host whose process or whose power is gone.

@@ -15,9 +15,12 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/reactor/blocking.hpp>
 #include <hyperframes/runtime/reactor/uring.hpp>
 #include <hyperframes/runtime/shard.hpp>
+#include <mutex>
+#include <utility>
 
 namespace hyperframes {
 namespace {
@@ -126,11 +129,20 @@ class UringReactor final : public Reactor {
   }
 
   ~UringReactor() override {
-    drain();
+    if (!draining_) drain(now() + std::chrono::seconds(1));
     ::io_uring_queue_exit(&ring_);
     ::close(wake_descriptor_);
-    while (Operation* operation = flying_.pop_front()) Operation::destroy(operation);
-    if (chunks_out_ == 0) ::munmap(chunk_memory_, chunk_bytes_total());
+    for (const int descriptor : to_close_) ::close(descriptor);
+    // Begun after the drain; who waits for them, if anybody, is not told any more.
+    for (Operation* operation : std::exchange(later_, {})) {
+      operation->owner = nullptr;
+      end_unsubmitted(operation);
+    }
+    if (chunks_out_ == 0 && !kernel_keeps_memory_) {
+      ::munmap(chunk_memory_, chunk_bytes_total());
+    } else {
+      keep_chunks();
+    }
   }
 
   std::string_view name() const noexcept override { return "uring"; }
@@ -142,46 +154,52 @@ class UringReactor final : public Reactor {
 
   void start(Operation* operation) noexcept override {
     ++in_flight_;
-    if (detail::is_blocking(operation->kind)) return detail::start_blocking(operation, in_flight_);
+    if (!draining_ && detail::is_blocking(operation->kind))
+      return detail::start_blocking(operation, in_flight_);
     flying_.push_back(*operation);
+    if (draining_) {
+      // Too late, but for a close: nobody else knows that descriptor.
+      const bool closes = operation->kind == Operation::Kind::close;
+      if (closes) close_now(operation->descriptor);
+      return complete_later(operation, closes ? 0 : -ECANCELED);
+    }
     submit(*operation);
   }
 
   void cancel(Operation* operation) noexcept override {
     if (detail::is_blocking(operation->kind)) return;  // runs to its end on the offload executor
-    if (operation->driver_word == starved) {
+    const std::uint64_t word = operation->driver_word;
+    if (word == starved || word == waiting) {
       // Not with the kernel at the moment: it ends here, by way of a completion like any other.
       complete_later(operation, -ECANCELED);
-      return;
+    } else if (word == armed) {  // else it is already on its way to its owner
+      note_path(*operation);
+      ask_to_cancel(*operation);
     }
-    if (operation->driver_word != armed) return;  // already on its way to its owner
-    operation->driver_word = cancelling;
-    io_uring_sqe* entry = next_entry();
-    ::io_uring_prep_cancel(entry, operation, 0);
-    ::io_uring_sqe_set_data64(entry, ignored);
   }
 
   std::size_t poll() noexcept override {
+    if (drained_) return deliver_later();
+    catch_up();
     const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
     if (::io_uring_sq_ready(&ring_) || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
-      ::io_uring_submit_and_get_events(&ring_);
+      note_entered(::io_uring_submit_and_get_events(&ring_));
     return deliver();
   }
 
   void wait(Time until) noexcept override {
-    if (!later_.empty() || ::io_uring_cq_ready(&ring_)) {
-      poll();
-      return;
-    }
+    if (!later_.empty() || copied_at_ < copied_count_ || ::io_uring_cq_ready(&ring_)) return;
+    catch_up();
+    // What the kernel did not take is offered again soon.
+    if (waiting_count_ || !wake_armed_) until = std::min(until, now() + retry_delay);
     io_uring_cqe* first = nullptr;
     if (until == Time::max()) {
-      ::io_uring_submit_and_wait(&ring_, 1);
+      note_entered(::io_uring_submit_and_wait(&ring_, 1));
     } else {
       const auto left = std::max<std::int64_t>(0, (until - now()).count());
       __kernel_timespec limit{left / 1'000'000'000, left % 1'000'000'000};
-      ::io_uring_submit_and_wait_timeout(&ring_, &first, 1, &limit, nullptr);
+      note_entered(::io_uring_submit_and_wait_timeout(&ring_, &first, 1, &limit, nullptr));
     }
-    deliver();
   }
 
   void wake() noexcept override {
@@ -230,27 +248,56 @@ class UringReactor final : public Reactor {
     }
   }
 
-  void close_now(int descriptor) noexcept override { ::close(descriptor); }
+  // An entry that names the descriptor must have reached the kernel, which then holds the file: the
+  // number may be another file's the moment it is free.
+  void close_now(int descriptor) noexcept override {
+    if (!drained_ && ::io_uring_sq_ready(&ring_)) {
+      enter();
+      if (::io_uring_sq_ready(&ring_)) return to_close_.push_back(descriptor);
+    }
+    ::close(descriptor);
+  }
+  // Closing alone would leave it listening for as long as an accept holds the file.
+  void close_listener(int descriptor) noexcept override {
+    ::shutdown(descriptor, SHUT_RDWR);
+    close_now(descriptor);
+  }
+  bool has_system_descriptors() const noexcept override { return true; }
   std::size_t in_flight() const noexcept override { return in_flight_; }
 
-  void drain() noexcept override {
-    if (std::exchange(draining_, true)) return;
-    flying_.for_each([this](Operation& operation) {
-      operation.owner = nullptr;
-      cancel(&operation);
-    });
-    io_uring_sqe* entry = next_entry();
-    ::io_uring_prep_cancel64(entry, wake_tag, 0);
-    ::io_uring_sqe_set_data64(entry, ignored);
-    for (int round = 0; !flying_.empty() && round < 1000; ++round)
-      wait(now() + std::chrono::milliseconds(10));
+  bool drain(Time until) noexcept override {
+    if (!std::exchange(draining_, true)) {
+      flying_.for_each([this](Operation& operation) { cancel(&operation); });
+      if (io_uring_sqe* entry = next_entry()) {
+        ::io_uring_prep_cancel64(entry, wake_tag, 0);
+        ::io_uring_sqe_set_data64(entry, ignored);
+      }
+      do {
+        poll();
+        if (flying_.empty() && !wake_armed_) break;
+        wait(std::min(until, now() + std::chrono::milliseconds(10)));
+      } while (now() < until);
+      while (copied_at_ < copied_count_ || copy_out()) dispatch(copied_[copied_at_++]);
+      drained_ = true;
+      keep_what_is_flying();
+    }
+    deliver_later();
+    return !kernel_keeps_memory_;
   }
 
  private:
-  // Values of user_data that are no operation, and of driver_word.
+  // Values of user_data that are no operation.
   static constexpr std::uint64_t ignored = 0, wake_tag = 1;
-  static constexpr std::uint64_t armed = 1, starved = 2, cancelling = 3;
+  // Values of driver_word; 0: on its way to its owner.
+  static constexpr std::uint64_t armed = 1;       // with the kernel
+  static constexpr std::uint64_t starved = 2;     // a stream that waits for receive memory
+  static constexpr std::uint64_t cancelling = 3;  // with the kernel, which knows that we gave up
+  static constexpr std::uint64_t waiting = 4;     // the kernel did not take it yet
+  static constexpr std::uint64_t to_cancel = 5;   // with the kernel, which can't be told yet
   static constexpr unsigned deliver_batch = 128;
+  static constexpr unsigned longest_clock_stride = 32;
+  static constexpr std::size_t transfer_limit = std::size_t{1} << 30;  // lengths are 32 bits wide
+  static constexpr Duration retry_delay = std::chrono::milliseconds(1);
   static constexpr int chunk_group = 0;
 
   struct Chunk : detail::Block {
@@ -288,9 +335,14 @@ class UringReactor final : public Reactor {
     assert(std::has_single_bit(options_.receive_chunks));
     void* memory = ::mmap(nullptr, chunk_bytes_total(), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    if (memory == MAP_FAILED) {
+      const int failure = errno;
+      ::close(wake_descriptor_);
+      ::io_uring_queue_exit(&ring_);
       throw Error::system(
-          errno, "map " + std::to_string(chunk_bytes_total()) + " bytes of receive buffers");
+          failure, "map " + std::to_string(chunk_bytes_total()) + " bytes of receive buffers", {},
+          "give the process more memory, or run fewer shards");
+    }
     chunk_memory_ = static_cast<std::byte*>(memory);
     chunk_ring_ = static_cast<io_uring_buf_ring*>(memory);
     io_uring_buf_reg registration{};
@@ -329,6 +381,7 @@ class UringReactor final : public Reactor {
   // A chunk came back: the kernel may fill it again, and a stream that had found none goes on.
   static void recycle(detail::Block* block) noexcept {
     auto* chunk = static_cast<Chunk*>(block);
+    if (!chunk->reactor) return;  // its driver is gone, and left the memory to whoever holds it
     UringReactor& self = *chunk->reactor;
     --self.chunks_out_;
     self.provide(static_cast<unsigned>(chunk - self.chunks_.data()));
@@ -344,14 +397,120 @@ class UringReactor final : public Reactor {
     });
   }
 
+  // What is out, or still with the kernel, outlives the driver.
+  void keep_chunks() {
+    for (Chunk& chunk : chunks_) chunk.reactor = nullptr;
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::vector<Chunk>>;
+    std::scoped_lock lock(mutex);
+    kept.push_back(std::move(chunks_));
+  }
+
+  // The kernel has not let go of these in time: a slow or dead disk. Their memory stays, for good;
+  // who waits for them is told, and gets none of it back.
+  void keep_what_is_flying() {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<Operation*>;
+    while (Operation* operation = flying_.pop_front()) {
+      if (operation->driver_word == 0) {  // it is in later_
+        held_back_.push_back(*operation);
+        continue;
+      }
+      kernel_keeps_memory_ = true;
+      log::warning("the kernel did not end an operation in time, its memory is kept: " +
+                   describe_operation(*operation));
+      if (Completion* owner = std::exchange(operation->owner, nullptr)) {
+        Operation* message = Operation::create(operation->kind, operation->descriptor);
+        message->owner = owner;
+        finish_operation(message, -ECANCELED, *this);
+      }
+      std::scoped_lock lock(mutex);
+      kept.push_back(operation);
+    }
+    while (Operation* operation = held_back_.pop_front()) flying_.push_back(*operation);
+  }
+
+  static std::string describe_operation(const Operation& operation) {
+    const std::string name = detail::name_of(operation.kind);
+    return operation.path.empty() ? name : name + " '" + operation.path + "'";
+  }
+
+  // Of a file operation that is given up: its descriptor may be closed when the name is needed.
+  static void note_path(Operation& operation) noexcept {
+    using enum Operation::Kind;
+    if (operation.kind != read && operation.kind != write && operation.kind != sync) return;
+    char target[512];
+    const std::string link = "/proc/self/fd/" + std::to_string(operation.descriptor);
+    const auto length = ::readlink(link.c_str(), target, sizeof target);
+    if (length > 0) operation.path.assign(target, static_cast<std::size_t>(length));
+  }
+
+  // Null if the submission queue is full, and the kernel takes nothing at the moment.
   io_uring_sqe* next_entry() noexcept {
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
-    while (!entry) {
-      // The submission queue is full: the kernel takes all of it in one call.
-      ::io_uring_submit(&ring_);
-      entry = ::io_uring_get_sqe(&ring_);
+    if (entry) return entry;
+    enter();
+    return ::io_uring_get_sqe(&ring_);
+  }
+
+  void enter() noexcept {
+    int result = ::io_uring_submit(&ring_);
+    for (int tries = 0; result == -EINTR && tries < 100; ++tries)
+      result = ::io_uring_submit(&ring_);
+    note_entered(result);
+  }
+
+  // Short of memory, or with completions that have to be taken first, the kernel takes entries
+  // later. Any other failure is that of all that is queued.
+  void note_entered(int result) noexcept {
+    if (result < 0 && result != -EAGAIN && result != -EBUSY && result != -EINTR && result != -ETIME)
+      fail_queued(result);
+    if (to_close_.empty() || ::io_uring_sq_ready(&ring_)) return;
+    for (const int descriptor : std::exchange(to_close_, {})) ::close(descriptor);
+  }
+
+  void fail_queued(int failure) noexcept {
+    io_uring_sq& queue = ring_.sq;
+    const unsigned head = io_uring_smp_load_acquire(queue.khead);
+    for (unsigned at = head; at != queue.sqe_tail; ++at) {
+      const std::uint64_t tag = queue.sqes[at & *queue.kring_mask].user_data;
+      if (tag == wake_tag) {
+        wake_armed_ = false;
+      } else if (tag != ignored) {
+        complete_later(reinterpret_cast<Operation*>(tag), failure);
+      }
     }
-    return entry;
+    queue.sqe_head = queue.sqe_tail = head;
+    io_uring_smp_store_release(queue.ktail, head);
+  }
+
+  // Offers again what the kernel did not take.
+  void catch_up() noexcept {
+    if (!wake_armed_ && !draining_) arm_wake();
+    if (waiting_count_ == 0) return;
+    flying_.for_each([this](Operation& operation) {
+      const std::uint64_t word = operation.driver_word;
+      if (word != waiting && word != to_cancel) return;
+      --waiting_count_;
+      if (word == waiting) {
+        submit(operation);
+      } else {
+        ask_to_cancel(operation);
+      }
+    });
+  }
+
+  void ask_to_cancel(Operation& operation) noexcept {
+    io_uring_sqe* entry = next_entry();
+    if (!entry) {
+      if (operation.driver_word == 0) return;  // making room has ended it
+      operation.driver_word = to_cancel;
+      ++waiting_count_;
+      return;
+    }
+    ::io_uring_prep_cancel(entry, &operation, 0);
+    ::io_uring_sqe_set_data64(entry, ignored);
+    if (operation.driver_word != 0) operation.driver_word = cancelling;
   }
 
   void submit(Operation& operation) noexcept {
@@ -362,9 +521,13 @@ class UringReactor final : public Reactor {
       if (operation.descriptor < 0) return complete_later(&operation, -errno);
     }
     io_uring_sqe* entry = next_entry();
+    operation.driver_word = entry ? armed : waiting;
+    if (!entry) {
+      ++waiting_count_;
+      return;
+    }
     prepare(*entry, operation);
     ::io_uring_sqe_set_data(entry, &operation);
-    operation.driver_word = armed;
   }
 
   void prepare(io_uring_sqe& entry, Operation& operation) noexcept {
@@ -386,7 +549,7 @@ class UringReactor final : public Reactor {
       }
       case receive:
         ::io_uring_prep_recv(&entry, descriptor, operation.memory[0].data(),
-                             operation.memory[0].size(), operation.flags);
+                             std::min(operation.memory[0].size(), transfer_limit), operation.flags);
         break;
       case receive_stream:
         ::io_uring_prep_recv_multishot(&entry, descriptor, nullptr, 0, 0);
@@ -401,8 +564,10 @@ class UringReactor final : public Reactor {
                                operation.flags | O_CLOEXEC, 0644);
         break;
       case read:
-        ::io_uring_prep_read(&entry, descriptor, operation.memory[0].data(),
-                             static_cast<unsigned>(operation.memory[0].size()), operation.offset);
+        ::io_uring_prep_read(
+            &entry, descriptor, operation.memory[0].data(),
+            static_cast<unsigned>(std::min(operation.memory[0].size(), transfer_limit)),
+            operation.offset);
         break;
       case write: {
         State& state = state_of(operation);
@@ -420,7 +585,7 @@ class UringReactor final : public Reactor {
     constexpr int flags = MSG_NOSIGNAL | MSG_WAITALL;
     if (operation.memory.count() == 1) {
       ::io_uring_prep_send(&entry, operation.descriptor, operation.memory[0].data(),
-                           operation.memory[0].size(), flags);
+                           std::min(operation.memory[0].size(), transfer_limit), flags);
       return;
     }
     State& state = state_of(operation);
@@ -432,46 +597,72 @@ class UringReactor final : public Reactor {
 
   void arm_wake() noexcept {
     io_uring_sqe* entry = next_entry();
+    wake_armed_ = entry != nullptr;
+    if (!entry) return;
     ::io_uring_prep_read(entry, wake_descriptor_, &wake_count_, sizeof wake_count_, 0);
     ::io_uring_sqe_set_data64(entry, wake_tag);
   }
 
   void complete_later(Operation* operation, std::int64_t result) noexcept {
-    if (operation->driver_word == starved) --starved_count_;
-    operation->driver_word = 0;
+    forget_state(*operation);
     operation->offset = static_cast<std::uint64_t>(result);
     later_.push_back(operation);
   }
 
-  // Copies completions out before any of them is acted on: acting may submit, and so reuse the
-  // queue's memory.
+  void forget_state(Operation& operation) noexcept {
+    const std::uint64_t word = std::exchange(operation.driver_word, 0);
+    if (word == starved) --starved_count_;
+    if (word == waiting || word == to_cancel) --waiting_count_;
+  }
+
+  void end_unsubmitted(Operation* operation) noexcept {
+    const auto result = static_cast<std::int64_t>(operation->offset);
+    if (operation->kind == Operation::Kind::connect && operation->descriptor >= 0)
+      ::close(operation->descriptor);
+    end(operation, result);
+  }
+
+  // Those there are now; what ending them adds comes with the next call.
+  std::size_t deliver_later() noexcept {
+    if (later_.empty()) return 0;
+    const std::vector<Operation*> ended = std::exchange(later_, {});
+    for (Operation* operation : ended) end_unsubmitted(operation);
+    return ended.size();
+  }
+
+  // Completions are copied out before any of them is acted on: acting may submit, and so reuse the
+  // queue's memory. It may also take long, so there is a limit of time; what is left is delivered
+  // by the next call, before anything newer.
   std::size_t deliver() noexcept {
-    std::size_t total = 0;
-    while (!later_.empty()) {
-      std::vector<Operation*> ready;
-      ready.swap(later_);
-      for (Operation* operation : ready)
-        end(operation, static_cast<std::int64_t>(operation->offset));
-      total += ready.size();
-    }
-    Result results[deliver_batch];
-    while (true) {
-      io_uring_cqe* entries[deliver_batch];
-      const unsigned count = ::io_uring_peek_batch_cqe(&ring_, entries, deliver_batch);
-      if (count == 0) return total;
-      for (unsigned i = 0; i < count; ++i)
-        results[i] = {entries[i]->user_data, entries[i]->res, entries[i]->flags};
-      ::io_uring_cq_advance(&ring_, count);
-      for (unsigned i = 0; i < count; ++i) dispatch(results[i]);
-      total += count;
-      if (count < deliver_batch) return total;
-    }
+    std::size_t total = deliver_later();
+    if (copied_at_ == copied_count_ && !copy_out()) return total;
+    const Time limit = now() + options_.deliver_time_limit;
+    unsigned count = 0, stride = 1, next_look = 1;
+    do {
+      dispatch(copied_[copied_at_++]);
+      if (++count < next_look) continue;
+      if (now() >= limit) break;
+      stride = std::min(2 * stride, longest_clock_stride);
+      next_look = count + stride;
+    } while (count < options_.entries && (copied_at_ < copied_count_ || copy_out()));
+    return total + count;
+  }
+
+  bool copy_out() noexcept {
+    io_uring_cqe* entries[deliver_batch];
+    copied_at_ = 0;
+    copied_count_ = ::io_uring_peek_batch_cqe(&ring_, entries, deliver_batch);
+    for (unsigned i = 0; i < copied_count_; ++i)
+      copied_[i] = {entries[i]->user_data, entries[i]->res, entries[i]->flags};
+    ::io_uring_cq_advance(&ring_, copied_count_);
+    return copied_count_ > 0;
   }
 
   void dispatch(const Result& result) noexcept {
     if (result.tag == ignored) return;
     if (result.tag == wake_tag) {
       wake_rung_.store(false, std::memory_order_release);
+      wake_armed_ = false;
       if (!draining_) arm_wake();
       return;
     }
@@ -509,7 +700,8 @@ class UringReactor final : public Reactor {
     if (more) return;
     // The series has ended. Unless we asked for that, it goes on: at once, or when there are
     // chunks.
-    const bool stopping = operation->driver_word == cancelling || !operation->owner;
+    const bool stopping = draining_ || operation->driver_word == cancelling ||
+                          operation->driver_word == to_cancel || !operation->owner;
     if (result.result == -ENOBUFS && !stopping) {
       operation->driver_word = starved;
       ++starved_count_;
@@ -524,6 +716,7 @@ class UringReactor final : public Reactor {
 
   void end(Operation* operation, std::int64_t result) noexcept {
     --in_flight_;
+    forget_state(*operation);
     operation->unlink();
     finish_operation(operation, result, *this);
   }
@@ -533,10 +726,16 @@ class UringReactor final : public Reactor {
   int wake_descriptor_ = -1;
   std::uint64_t wake_count_ = 0;
   std::atomic<bool> wake_rung_{false};
-  bool draining_ = false;
+  bool wake_armed_ = false;
+  bool draining_ = false, drained_ = false;
+  bool kernel_keeps_memory_ = false;
   std::size_t in_flight_ = 0;
-  detail::List<Operation> flying_;
+  std::size_t waiting_count_ = 0;  // operations that wait for an entry, or to be cancelled by one
+  detail::List<Operation> flying_, held_back_;
   std::vector<Operation*> later_;
+  std::vector<int> to_close_;  // once the kernel has taken what is queued
+  Result copied_[deliver_batch];
+  unsigned copied_at_ = 0, copied_count_ = 0;
   std::vector<Chunk> chunks_;
   std::byte* chunk_memory_ = nullptr;
   io_uring_buf_ring* chunk_ring_ = nullptr;

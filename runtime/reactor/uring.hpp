@@ -15,6 +15,7 @@ struct UringOptions {
   unsigned entries = 1024;        ///< Submissions queued before the kernel is entered.
   unsigned receive_chunks = 256;  ///< Provided buffers; a power of two.
   std::size_t receive_chunk_bytes = 16 << 10;
+  Duration deliver_time_limit = std::chrono::microseconds(500);  ///< After which a poll returns.
 };
 
 /// Throws Errc::unsupported with the setting that forbids it and the value it needs: a sysctl, a

@@ -519,3 +519,50 @@ TEST_CASE("a shard that sleeps is woken by a foreign thread") {
     CHECK(calls == 1);
   }
 }
+
+TEST_CASE("closing a listener ends who waits in accept, and nothing listens there any more") {
+  Bed bed(GENERATE(beds()));
+  bed.run([](Runtime&) -> Task<void> {
+    Listener listener = Listener::bind(loopback());
+    const Address address = listener.address();
+    std::error_code accepted;
+    auto wait = [](Listener& listener, std::error_code& accepted) -> Task<void> {
+      accepted = co_await outcome_of(listener.accept(after(2s)));
+    };
+    Scope scope;
+    scope.spawn(wait(listener, accepted));
+    co_await sleep_for(3ms);
+    listener.close();
+    const auto connected = co_await outcome_of(Socket::connect(address));
+    CHECK(connected == system_error(ECONNREFUSED));
+    co_await scope.join();
+    CHECK(accepted == make_error_code(Errc::closed));
+  });
+}
+
+TEST_CASE("a stream whose bytes a cancelled receive took away can't be read any further") {
+  Bed bed(GENERATE(beds()));
+  bed.run([](Runtime&) -> Task<void> {
+    for (const std::size_t wanted : {std::size_t{1000}, std::size_t{200'000}}) {
+      for (const bool part : {false, true}) {
+        Pair pair = co_await connected_pair();
+        if (part) co_await send_text(pair.near, pattern(500));
+        const auto cancelled = co_await outcome_of(
+            with_deadline(pair.far.receive_exactly(Buffer::heap(wanted)), after(50ms)));
+        CHECK(cancelled == make_error_code(Errc::deadline_exceeded));
+        co_await send_text(pair.near, "next");
+        co_await sleep_for(5ms);
+        std::string got;
+        std::error_code failed;
+        try {
+          got = co_await receive_some(pair.far, 4);
+        } catch (const Error& error) {
+          failed = error.code();
+        }
+        INFO(wanted << " wanted, a part has come: " << part);
+        CHECK(got == (part ? "" : "next"));
+        CHECK((failed == system_error(ECANCELED)) == part);
+      }
+    }
+  });
+}

@@ -61,19 +61,19 @@ class ManualReactor final : public Reactor {
 /// Jobs wait until the test runs them.
 class ManualOffload final : public Offload {
  public:
-  explicit ManualOffload(std::vector<detail::Work*>& jobs) noexcept : jobs_(jobs) {}
+  explicit ManualOffload(std::vector<detail::OffloadJob*>& jobs) noexcept : jobs_(jobs) {}
   ~ManualOffload() override {
     while (!jobs_.empty()) run_first(jobs_);
   }
-  void execute(detail::Work* job) noexcept override { jobs_.push_back(job); }
-  static void run_first(std::vector<detail::Work*>& jobs) {
-    detail::Work* job = jobs.front();
+  void execute(detail::OffloadJob* job) noexcept override { jobs_.push_back(job); }
+  static void run_first(std::vector<detail::OffloadJob*>& jobs) {
+    detail::OffloadJob* job = jobs.front();
     jobs.erase(jobs.begin());
     job->run(job);
   }
 
  private:
-  std::vector<detail::Work*>& jobs_;
+  std::vector<detail::OffloadJob*>& jobs_;
 };
 
 class Manual {
@@ -129,7 +129,7 @@ class Manual {
   /// Ends the runtime now, and with it every task.
   void end() { runtime_.reset(); }
 
-  std::vector<detail::Work*> jobs;  ///< Of the offload executor.
+  std::vector<detail::OffloadJob*> jobs;  ///< Of the offload executor.
 
  private:
   Time clock_{Duration(1'000'000'000)};

@@ -1,7 +1,9 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -11,6 +13,30 @@ using namespace hyperframes;
 using test::Manual;
 using test::ManualOffload;
 using test::Tracked;
+
+namespace {
+
+/// What was logged while this lived.
+class Log {
+ public:
+  Log() {
+    log::set_sink([this](log::Level, std::string_view text) {
+      std::scoped_lock lock(mutex_);
+      text_ += std::string(text) + "\n";
+    });
+  }
+  ~Log() { log::set_sink({}); }
+  std::string text() {
+    std::scoped_lock lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+}  // namespace
 
 TEST_CASE("an offloaded call gives back values, nothing and exceptions") {
   Runtime runtime({.shards = 1});
@@ -111,8 +137,9 @@ TEST_CASE("an offloaded call's return is not held up by a backlog of the other g
 
 TEST_CASE("the executor finishes what was queued before it ends") {
   std::atomic<int> ran{0};
-  struct Count : detail::Work {
-    explicit Count(std::atomic<int>& ran) : Work(&Count::run), ran(ran) {}
+  struct Count : detail::OffloadJob {
+    explicit Count(std::atomic<int>& ran) : OffloadJob(&Count::run), ran(ran) {}
+    std::string description() const override { return "count"; }
     static void run(Work* self) noexcept { ++static_cast<Count*>(self)->ran; }
     std::atomic<int>& ran;
   };
@@ -123,4 +150,41 @@ TEST_CASE("the executor finishes what was queued before it ends") {
     for (auto& job : jobs) executor->execute(job.get());
   }
   CHECK(ran == 1000);
+}
+
+TEST_CASE("an offloaded call that never returns is named, and the runtime ends without it") {
+  Log log;
+  struct Shared {
+    std::atomic<bool> began{false}, let_go{false}, over{false};
+  };
+  auto shared = std::make_shared<Shared>();
+  std::atomic<bool> gave_up{false};
+  std::thread releaser([&, shared] {
+    for (int i = 0; i < 60'000 && !shared->over; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gave_up = !shared->over;
+    shared->let_go = true;
+  });
+  {
+    Runtime runtime({.shards = 1, .offload_threads = 1, .stop_deadline = 50ms});
+    auto hang = [](std::shared_ptr<Shared> shared) -> Task<void> {
+      co_await offload([shared] {
+        shared->began = true;
+        while (!shared->let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+    };
+    // The second is never begun.
+    for (int i = 0; i < 2; ++i)
+      runtime.on_every_shard([&](Shard& shard) { shard.spawn(hang(shared)); });
+    while (!shared->began) std::this_thread::yield();
+    const auto report = runtime.stop(50ms);
+    REQUIRE(report.stragglers.size() == 2);
+    CHECK(report.stragglers[0].find("offload_test.cpp:") != std::string::npos);
+  }
+  shared->over = true;
+  releaser.join();
+  CHECK_FALSE(gave_up);
+  CHECK(log.text().find("left behind: a call offloaded at ") != std::string::npos);
+  CHECK(log.text().find("offload_test.cpp:") != std::string::npos);
+  CHECK(log.text().find("not begun") != std::string::npos);
 }

@@ -257,6 +257,94 @@ TEST_CASE("a shard that is stuck does not hold up the stop, and is named with it
   CHECK(resumed_after_stop == 0);
 }
 
+TEST_CASE("what is posted to a shard that was stuck is answered when it comes back") {
+  std::atomic<bool> began{false}, let_go{false};
+  std::atomic<int> ended{0};
+  {
+    Runtime runtime({.shards = 2});
+    runtime.on_every_shard([&](Shard& shard) {
+      if (shard.index() != 1) return;
+      // They wait in the kernel, and are never told to stop: their shard is stuck until it ends.
+      shard.spawn(co_invoke([end = CountEnd(ended)]() -> Task<void> {
+        Listener listener = Listener::bind(*Address::parse("127.0.0.1", 0));
+        Socket there = co_await Socket::connect(listener.address());
+        Socket here = co_await listener.accept();
+        co_await here.receive();
+      }));
+      shard.spawn(co_invoke([&, end = CountEnd(ended)]() -> Task<void> {
+        Listener listener = Listener::bind(*Address::parse("127.0.0.1", 0));
+        Socket there = co_await Socket::connect(listener.address());
+        Socket here = co_await listener.accept();
+        Scope scope;
+        scope.spawn(here.receive_exactly(Buffer::heap(1 << 20)));
+        co_await sleep_for(50ms);
+        began = true;
+        while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        co_await scope.join();
+      }));
+    });
+    while (!began) std::this_thread::yield();
+    CHECK(runtime.stop(50ms).stragglers.size() == 1);
+    std::optional<Error> refused;
+    std::string dump;
+    std::thread poster([&] {
+      try {
+        runtime.run([](Runtime&) { return answer(); }, 1);
+      } catch (const Error& error) {
+        refused = error;
+      }
+      dump = runtime.dump();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    let_go = true;
+    poster.join();
+    REQUIRE(refused);
+    CHECK(refused->is(Errc::shutting_down));
+    CHECK(dump.find("shard 1") != std::string::npos);
+    CHECK(ended == 2);
+  }
+  CHECK(ended == 2);
+}
+
+TEST_CASE("a stop takes little longer than its deadline when a shard gets stuck in the very end") {
+  // Runs on and on, and sticks as soon as the tasks have been destroyed.
+  struct Sticks : detail::Work {
+    explicit Sticks(Shard& shard) : Work(&Sticks::run), shard(shard) {}
+    static void run(Work* work) noexcept {
+      auto* self = static_cast<Sticks*>(work);
+      while (self->destroyed > 0 && !self->let_go)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (self->destroyed == 0) self->shard.schedule(self);
+    }
+    Shard& shard;
+    std::atomic<int> destroyed{0};
+    std::atomic<bool> let_go{false};
+  };
+  Runtime runtime({.shards = 1});
+  Sticks sticks(runtime.shard(0));
+  // Without a bound the stop would wait for this.
+  std::atomic<bool> returned{false}, gave_up{false};
+  std::thread releaser([&] {
+    for (int i = 0; i < 20'000 && !returned; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gave_up = !returned;
+    sticks.let_go = true;
+  });
+  runtime.on_every_shard([&](Shard& shard) {
+    shard.spawn(shielded(co_invoke([end = CountEnd(sticks.destroyed)]() -> Task<void> {
+      Event never;
+      co_await never.wait();
+    })));
+    shard.schedule(&sticks);
+  });
+  const auto report = runtime.stop(10ms);
+  returned = true;
+  releaser.join();
+  CHECK_FALSE(gave_up);
+  REQUIRE(report.stragglers.size() == 2);
+  CHECK(report.stragglers[1].find("shard 0 has been in one turn for") != std::string::npos);
+}
+
 TEST_CASE("running a task on a stopped runtime is an error at once") {
   Runtime runtime({.shards = 2});
   runtime.stop(1s);

@@ -323,14 +323,16 @@ TEST_CASE("an idle runtime uses almost no processor time") {
     shard.spawn(co_invoke([]() -> Task<void> { co_await sleep_for(24h); }));
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  // The promise is 1 %; the bound is generous, since others may share this process' accounting.
+  // The promise is 1 %. The best of a few seconds counts: a busy machine charges some of its own
+  // work to whoever runs.
+  const Duration promised = timing().scaled(10ms);
   Duration best = 1h;
-  for (int attempt = 0; attempt < 3 && best > 10ms; ++attempt) {
+  for (int attempt = 0; attempt < 10 && best >= promised; ++attempt) {
     const Duration before = cpu_time();
     std::this_thread::sleep_for(std::chrono::seconds(1));
     best = std::min(best, cpu_time() - before);
   }
-  CHECK(best < 50ms);
+  CHECK(best < promised);
   CHECK(runtime.stop(timing().scaled(5s)).clean);
 }
 
