@@ -36,8 +36,7 @@ class Actor {
   /// Only for what `spawn` makes: the members below work in constructors too.
   Actor() noexcept;
 
-  // ---- to override
-  // -------------------------------------------------------------------------------
+  // ---- to override ----------------------------------------------------------
 
   /// Before the first letter, after each restart too. What it throws, `spawn` throws; at a restart
   /// it counts as a crash.
@@ -48,8 +47,7 @@ class Actor {
   /// An actor that this one monitors has ended.
   virtual Task<void> on_down(Down down) { return {}; }
 
-  // ---- to use
-  // ------------------------------------------------------------------------------------
+  // ---- to use ---------------------------------------------------------------
 
   Node& node() const noexcept;
   Shard& shard() const noexcept;

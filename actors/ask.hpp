@@ -6,61 +6,120 @@
 //
 // Nothing is sent before it is awaited. An Ask throws what its handler threw, or deadline_exceeded,
 // overloaded, actor_down, no_reply, peer_lost; after deadline_exceeded and peer_lost it is unknown
-// whether the request took effect. A late answer reaches nobody.
+// whether the request took effect. A late answer reaches nobody. An actor of this shard that has
+// nothing else to do may handle the message before the co_await returns.
 #pragma once
 
+#include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/letter_of.hpp>
 #include <hyperframes/actors/detail/send_waiter.hpp>
 #include <hyperframes/actors/within.hpp>
 #include <hyperframes/runtime/task.hpp>
+#include <optional>
 #include <utility>
 
 namespace hyperframes {
 namespace detail {
 
-/// A letter that is not sent yet.
-class PreparedCall {
+/// The actor that `to` means, if `sender` may run its handler now, in place of a letter's way
+/// through its mailbox: it is here and idle, and the sender's turn is not used up. Else null.
+inline ActorCell* cell_to_run_now(const Destination& to, const PromiseBase& sender) noexcept {
+  ActorCell* cell = to.cell;
+  if (!cell || sender.core != cell->core || cell->id != to.id || !cell->is_idle()) return nullptr;
+  if (sender.group != static_cast<std::uint8_t>(cell->group())) return nullptr;
+  if (sender.core->transfer_budget <= ActorCell::run_now_cost) return nullptr;
+  if (sender.cancel && sender.cancel->cancelled()) return nullptr;
+  return cell;
+}
+
+/// What Ask and Tell have in common: a request on its way. The handler that runs while this is
+/// being awaited may destroy the awaiting coroutine; `run` then says so, and touches nothing any
+/// more.
+template <class Method>
+class CallAwaiter {
  public:
-  PreparedCall(const Destination& to, Letter* letter, Within within) noexcept
-      : to_(to), letter_(letter), within_(within) {}
-  PreparedCall(PreparedCall&& other) noexcept
-      : to_(other.to_), letter_(std::exchange(other.letter_, nullptr)), within_(other.within_) {}
-  PreparedCall& operator=(PreparedCall&&) = delete;
-  ~PreparedCall() {
-    if (letter_) destroy(letter_);
+  CallAwaiter(const Destination& to, RequestOf<Method>&& request, Within within) noexcept
+      : to_(to), request_(std::move(request)), within_(within) {}
+  CallAwaiter(const CallAwaiter&) = delete;
+  ~CallAwaiter() {
+    if (gone_) *gone_ = true;
   }
+  bool await_ready() const noexcept { return false; }
 
  protected:
-  Letter* release() noexcept { return std::exchange(letter_, nullptr); }
+  /// Runs the handler. False if that destroyed this.
+  bool run(ActorCell& cell, PromiseBase& sender, Letter* letter) noexcept {
+    bool gone = false;
+    gone_ = &gone;
+    cell.run_now(Method::info, [&] {
+      return Method::invoke(static_cast<typename Method::Service::Actor&>(*cell.object),
+                            make_invocation<Method>(std::move(request_), letter));
+    });
+    if (gone) return false;
+    gone_ = nullptr;
+    sender.note_resumed();
+    return true;
+  }
+  bool send(PromiseBase& sender, Letter::Kind kind) {
+    Letter* letter = make_letter<Method>(std::move(request_), kind);
+    return waiter_.emplace(to_, letter, resolve(within_, sender)).send(sender);
+  }
+
   Destination to_;
-  Letter* letter_;
+  RequestOf<Method> request_;
   Within within_;
+  bool* gone_ = nullptr;
+  std::optional<SendWaiter> waiter_;
 };
 
 template <class Method>
-class AskAwaiter : public SendWaiter {
+class AskAwaiter : public CallAwaiter<Method> {
+  using Base = CallAwaiter<Method>;
+
  public:
-  using SendWaiter::SendWaiter;
-  bool await_ready() const noexcept { return false; }
+  using Base::Base;
+  ~AskAwaiter() {
+    if (letter_) abandon_immediate(letter_);
+  }
   template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
-    return send(handle.promise());
+  bool await_suspend(std::coroutine_handle<Promise> handle) {
+    PromiseBase& sender = handle.promise();
+    ActorCell* cell = cell_to_run_now(this->to_, sender);
+    const Time deadline = resolve(this->within_, sender);
+    if (!cell || is_over(deadline, sender)) return this->send(sender, Letter::Kind::ask);
+
+    letter_ = new (pool_allocate(letter_size<Method>)) Letter(Method::info);
+    begin_immediate(*letter_, *cell, deadline);
+    if (!this->run(*cell, sender, letter_)) return true;
+    if (letter_->content != Letter::Content::nothing) return false;
+    return this->waiter_.emplace(this->to_, std::exchange(letter_, nullptr), deadline)
+        .wait_for_answer(sender);
   }
   AnswerOf<Method> await_resume() {
-    // Destroyed with this awaiter, which owns it again.
-    return std::move(take_answer()->template content_as<AnswerOf<Method>>());
+    Letter* letter = letter_ ? checked_answer(letter_) : this->waiter_->take_answer();
+    return std::move(letter->template content_as<AnswerOf<Method>>());  // freed with this
   }
+
+ private:
+  Letter* letter_ = nullptr;  ///< Of a handler that runs, or has run, while this is being awaited.
 };
 
-class TellAwaiter : public SendWaiter {
+template <class Method>
+class TellAwaiter : public CallAwaiter<Method> {
+  using Base = CallAwaiter<Method>;
+
  public:
-  using SendWaiter::SendWaiter;
-  bool await_ready() const noexcept { return false; }
+  using Base::Base;
   template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
-    return send(handle.promise());
+  bool await_suspend(std::coroutine_handle<Promise> handle) {
+    PromiseBase& sender = handle.promise();
+    ActorCell* cell = cell_to_run_now(this->to_, sender);
+    if (!cell) return this->send(sender, Letter::Kind::tell);
+    return !this->run(*cell, sender, nullptr);
   }
-  void await_resume() { check_taken(); }
+  void await_resume() {
+    if (this->waiter_) this->waiter_->check_taken();
+  }
 };
 
 /// Tells without suspending. Returns whether it was taken; the letter is consumed in any case.
@@ -69,36 +128,47 @@ bool tell_now(const Destination& to, Letter* letter) noexcept;
 }  // namespace detail
 
 template <class Method>
-class [[nodiscard]] Ask : public detail::PreparedCall {
+class [[nodiscard]] Ask {
  public:
   using value_type = detail::AnswerOf<Method>;
-  using PreparedCall::PreparedCall;
+  Ask(const detail::Destination& to, detail::RequestOf<Method> request, Within within)
+      : to_(to), request_(std::move(request)), within_(within) {}
 
   detail::AskAwaiter<Method> operator co_await() && noexcept {
-    letter_->kind = detail::Letter::Kind::ask;
-    return {to_, release(), detail::resolve(within_)};
+    return {to_, std::move(request_), within_};
   }
   /// For Scope and when_all. Its default deadline runs from when the task starts.
   operator Task<value_type>() && { return run(std::move(*this)); }
 
  private:
   static Task<value_type> run(Ask ask) { co_return co_await std::move(ask); }
+  detail::Destination to_;
+  detail::RequestOf<Method> request_;
+  Within within_;
 };
 
-class [[nodiscard]] Tell : public detail::PreparedCall {
+template <class Method>
+class [[nodiscard]] Tell {
  public:
   using value_type = void;
-  using PreparedCall::PreparedCall;
+  Tell(const detail::Destination& to, detail::RequestOf<Method> request, Within within)
+      : to_(to), request_(std::move(request)), within_(within) {}
 
-  detail::TellAwaiter operator co_await() && noexcept {
-    return {to_, release(), detail::resolve(within_)};
+  detail::TellAwaiter<Method> operator co_await() && noexcept {
+    return {to_, std::move(request_), within_};
   }
   operator Task<void>() && { return run(std::move(*this)); }
   /// Without suspending: false if there is no room, or no such actor.
-  bool now() && noexcept { return detail::tell_now(to_, release()); }
+  bool now() && {
+    return detail::tell_now(
+        to_, detail::make_letter<Method>(std::move(request_), detail::Letter::Kind::tell));
+  }
 
  private:
   static Task<void> run(Tell tell) { co_await std::move(tell); }
+  detail::Destination to_;
+  detail::RequestOf<Method> request_;
+  Within within_;
 };
 
 }  // namespace hyperframes

@@ -37,7 +37,7 @@ bool ReceiveAwaiter::await_ready() noexcept {
   if (!letter_) return false;
   ++inbox_.in_a_row_;
   ++cell.handled;
-  cell.home->delivered.add();
+  cell.delivered.add();
   return true;
 }
 

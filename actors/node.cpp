@@ -42,8 +42,7 @@ class DirectoryActor final : public Directory::Actor {
 
 }  // namespace
 
-// ---- names
-// -----------------------------------------------------------------------------------------
+// ---- names ------------------------------------------------------------------
 
 void Registry::add(const std::string& name, Address address) {
   std::scoped_lock lock(mutex_);
@@ -74,8 +73,7 @@ std::vector<std::string> Registry::names() const {
   return names;
 }
 
-// ---- the core
-// --------------------------------------------------------------------------------------
+// ---- the core ---------------------------------------------------------------
 
 NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
     : node(node), runtime(runtime), options(std::move(given)) {
@@ -164,7 +162,23 @@ void NodeCore::on_session_down(net::Session& session, const Error& reason) noexc
   if (part.session.get() == &session) part.went_down(reason);
 }
 
-Task<Address> spawn_actor(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+namespace {
+Task<Address> spawn_and_adopt(NodeShard* here, NodeShard* there, NodeShard::SpawnRequest request) {
+  const Address parent = request.parent;
+  Address made;
+  if (there == here) {
+    made = co_await there->spawn(std::move(request));
+  } else {
+    auto moved = std::make_shared<NodeShard::SpawnRequest>(std::move(request));
+    made =
+        co_await call_on(there->shard, [there, moved] { return there->spawn(std::move(*moved)); });
+  }
+  if (parent.cell) here->adopt(parent, made);
+  co_return made;
+}
+}  // namespace
+
+Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_ptr<Factory> factory,
                           Address parent) {
   NodeShard& here = core.here();
   const unsigned shard = options.shard == this_shard ? here.shard.index() : options.shard;
@@ -174,22 +188,13 @@ Task<Address> spawn_actor(NodeCore& core, SpawnOptions options, std::unique_ptr<
                 "the runtime has " + std::to_string(core.shard_count()));
   NodeShard& there = core.at(shard);
   NodeShard::SpawnRequest request{std::move(options), std::move(factory), parent};
-  Address made;
-  if (&there == &here) {
-    made = co_await there.spawn(std::move(request));
-  } else {
-    auto moved = std::make_shared<NodeShard::SpawnRequest>(std::move(request));
-    made =
-        co_await call_on(there.shard, [&there, moved] { return there.spawn(std::move(*moved)); });
-  }
-  if (parent.cell) here.adopt(parent, made);
-  co_return made;
+  if (&there == &here && !parent.cell) return there.spawn(std::move(request));
+  return spawn_and_adopt(&here, &there, std::move(request));
 }
 
 }  // namespace detail
 
-// ---- Node
-// ------------------------------------------------------------------------------------------
+// ---- Node -------------------------------------------------------------------
 
 Node::Node(Runtime& runtime, Options options)
     : core_(std::make_unique<detail::NodeCore>(*this, runtime, std::move(options))) {}
@@ -205,12 +210,6 @@ std::vector<std::string> Node::names() const { return core_->registry.names(); }
 std::size_t Node::actor_count() const {
   detail::NodeShard& here = core_->here();
   return here.actor_count() - (here.shard.index() == 0 ? 1 : 0);  // the directory is not the user's
-}
-
-Task<ActorRef> Node::start(SpawnOptions options, std::unique_ptr<detail::Factory> factory) {
-  const detail::Address made =
-      co_await detail::spawn_actor(*core_, std::move(options), std::move(factory), {});
-  co_return ActorRef(detail::Destination{made.cell, nullptr, made.id});
 }
 
 Result<ActorRef> Node::find(const std::string& name, std::uint64_t service_id) const {
@@ -271,8 +270,7 @@ Task<std::vector<std::string>> Node::close(Duration grace) {
   co_return left;
 }
 
-// ---- RemoteNode
-// ------------------------------------------------------------------------------------
+// ---- RemoteNode -------------------------------------------------------------
 
 std::uint64_t RemoteNode::id() const noexcept { return peer_->node_id; }
 std::uint64_t RemoteNode::incarnation() const noexcept { return peer_->incarnation; }

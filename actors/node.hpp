@@ -61,8 +61,13 @@ class FactoryOf final : public Factory {
   bool repeats_;
 };
 
-Task<Address> spawn_actor(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+/// Starts an actor on the shard that `options` names. Throws like Node::spawn.
+Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_ptr<Factory> factory,
                           Address parent);
+/// A reference to an actor of this process.
+inline ActorRef reference_to(Address address) noexcept {
+  return ActorRef(Destination{address.cell, nullptr, address.id});
+}
 
 }  // namespace detail
 
@@ -115,7 +120,9 @@ class Node {
     requires std::derived_from<Made, Actor>
   Task<typename Made::Service::Ref> spawn(SpawnOptions options, Arguments... arguments) {
     auto made = factory<Made>(options, std::move(arguments)...);
-    co_return typename Made::Service::Ref(co_await start(std::move(options), std::move(made)));
+    const detail::Address address =
+        co_await detail::spawn_actor(*core_, std::move(options), std::move(made), {});
+    co_return typename Made::Service::Ref(detail::reference_to(address));
   }
   template <class Made, std::convertible_to<std::string> Name, class... Arguments>
     requires std::derived_from<Made, Actor>
@@ -130,7 +137,9 @@ class Node {
                                     Arguments... arguments) {
     using Made = detail::InboxOf<Service, Function, Arguments...>;
     auto made = factory<Made>(options, std::move(function), std::move(arguments)...);
-    co_return typename Service::Ref(co_await start(std::move(options), std::move(made)));
+    const detail::Address address =
+        co_await detail::spawn_actor(*core_, std::move(options), std::move(made), {});
+    co_return typename Service::Ref(detail::reference_to(address));
   }
   template <class Service, std::convertible_to<std::string> Name, class Function,
             class... Arguments>
@@ -179,7 +188,6 @@ class Node {
     return std::make_unique<detail::FactoryOf<Made, Arguments...>>(
         options.restart.kind != Restart::temporary, std::move(arguments)...);
   }
-  Task<ActorRef> start(SpawnOptions options, std::unique_ptr<detail::Factory> factory);
   Result<ActorRef> find(const std::string& name, std::uint64_t service_id) const;
 
   std::unique_ptr<detail::NodeCore> core_;
@@ -190,8 +198,7 @@ Task<typename Child::Service::Ref> Actor::spawn(SpawnOptions options, Arguments.
   auto factory = Node::factory<Child>(options, std::move(arguments)...);
   const detail::Address made = co_await detail::spawn_actor(*node().core_, std::move(options),
                                                             std::move(factory), cell_->address());
-  co_return
-      typename Child::Service::Ref(ActorRef(detail::Destination{made.cell, nullptr, made.id}));
+  co_return typename Child::Service::Ref(detail::reference_to(made));
 }
 
 }  // namespace hyperframes

@@ -12,9 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <hyperframes/actors/ask.hpp>
-#include <hyperframes/actors/detail/letter_of.hpp>
 #include <hyperframes/actors/detail/send_waiter.hpp>
 #include <hyperframes/actors/within.hpp>
+#include <hyperframes/runtime/buffer.hpp>
+#include <utility>
 
 namespace hyperframes {
 
@@ -37,30 +38,32 @@ class ActorRef {
   }
 
  protected:
-  template <class Method, class... Segments>
-  Ask<Method> ask(typename Method::Request request, Segments... segments_and_within) const {
-    return make<Ask<Method>, Method>(std::move(request), std::move(segments_and_within)...);
+  template <class Method>
+  Ask<Method> ask(typename Method::Request request, Within within) const {
+    return {to_, {std::move(request)}, within};
   }
-  template <class Method, class... Segments>
-  Tell tell(typename Method::Request request, Segments... segments_and_within) const {
-    return make<Tell, Method>(std::move(request), std::move(segments_and_within)...);
+  template <class Method>
+  Ask<Method> ask(typename Method::Request request, Segments segments, Within within) const {
+    return {to_, {std::move(request), std::move(segments)}, within};
   }
-  template <class Method, class... Segments>
-  bool try_tell(typename Method::Request request, Segments... segments) const {
-    return Tell(to_, detail::make_letter<Method>(std::move(request), std::move(segments)...), {})
-        .now();
+  template <class Method>
+  Tell<Method> tell(typename Method::Request request, Within within) const {
+    return {to_, {std::move(request)}, within};
+  }
+  template <class Method>
+  Tell<Method> tell(typename Method::Request request, Segments segments, Within within) const {
+    return {to_, {std::move(request), std::move(segments)}, within};
+  }
+  template <class Method>
+  bool try_tell(typename Method::Request request) const {
+    return Tell<Method>(to_, {std::move(request)}, {}).now();
+  }
+  template <class Method>
+  bool try_tell(typename Method::Request request, Segments segments) const {
+    return Tell<Method>(to_, {std::move(request), std::move(segments)}, {}).now();
   }
 
  private:
-  template <class Call, class Method>
-  Call make(typename Method::Request request, Within within) const {
-    return Call(to_, detail::make_letter<Method>(std::move(request)), within);
-  }
-  template <class Call, class Method>
-  Call make(typename Method::Request request, Segments segments, Within within) const {
-    return Call(to_, detail::make_letter<Method>(std::move(request), std::move(segments)), within);
-  }
-
   detail::Destination to_;
 };
 

@@ -66,7 +66,7 @@ class ReplyBase {
   template <class T>
   void answer(T&& value) noexcept(std::is_nothrow_move_constructible_v<T>) {
     if (!letter_) return;
-    new (letter_->payload()) T(std::move(value));
+    new (letter_->template payload<T>()) T(std::move(value));
     letter_->content = Letter::Content::answer;
     send_back(std::exchange(letter_, nullptr));
   }

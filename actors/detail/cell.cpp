@@ -40,22 +40,25 @@ bool is_error(const std::exception_ptr& failure, Error* into = nullptr) {
   }
 }
 
-/// While in scope, Replies that are destroyed answer with `reason`.
-class DropReason {
+/// While in scope, Replies that are destroyed answer with what `make()` returns.
+template <class Make>
+class DropReason final : public NodeShard::DropReason {
  public:
-  DropReason(NodeShard& shard, const Error& reason) noexcept
-      : shard_(shard), previous_(std::exchange(shard.drop_reason, &reason)) {}
+  DropReason(NodeShard& shard, Make make) noexcept
+      : make_(std::move(make)), shard_(shard), previous_(std::exchange(shard.drop_reason, this)) {}
+  DropReason(const DropReason&) = delete;
   ~DropReason() { shard_.drop_reason = previous_; }
 
  private:
+  Error error() const override { return make_(); }
+  Make make_;
   NodeShard& shard_;
-  const Error* previous_;
+  const NodeShard::DropReason* previous_;
 };
 
 }  // namespace
 
-// ---- turns that are suspended
-// ----------------------------------------------------------------------
+// ---- turns that are suspended -----------------------------------------------
 
 /// A coroutine whose only purpose is to be what a suspended handler continues with: it tells the
 /// cell that the turn has ended. Made only for handlers that do suspend.
@@ -122,9 +125,14 @@ ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKin
   return turn;
 }
 
-// ---- identity
-// --------------------------------------------------------------------------------------
+// ---- identity ---------------------------------------------------------------
 
+ActorCell::ActorCell(NodeShard& home, std::uint32_t slot) noexcept
+    : Work(&ActorCell::run),
+      home(&home),
+      core(&home.shard),
+      delivered(home.delivered),
+      slot(slot) {}
 ActorCell::~ActorCell() = default;
 
 const std::string& ActorCell::name() const noexcept {
@@ -143,8 +151,7 @@ const ServiceInfo* ActorCell::service() const noexcept {
 
 void ActorCell::home_schedule() noexcept { home->shard.schedule(this, group()); }
 
-// ---- the mailbox
-// -----------------------------------------------------------------------------------
+// ---- the mailbox ------------------------------------------------------------
 
 bool ActorCell::has_room(const Letter& letter) const noexcept {
   if (mailbox.empty()) return true;  // even what is larger than the bound must pass at some time
@@ -210,8 +217,9 @@ ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noe
 }
 
 void ActorCell::arrive(Letter* letter) noexcept {
-  if (id != letter->target || !accepts()) {
-    home->note_dead(*letter, id == letter->target ? this : nullptr, Errc::actor_down);
+  const bool same = generation == letter->generation && id;
+  if (!same || !accepts()) {
+    home->note_dead(*letter, same ? this : nullptr, Errc::actor_down);
     fail(letter, Error(Errc::actor_down, std::string("send ") + letter->method->name,
                        "the actor has ended", "find or start it again"));
     return;
@@ -235,7 +243,7 @@ void ActorCell::arrive(Letter* letter) noexcept {
 void ActorCell::drop_expired_arrivals() noexcept {
   const Time now = home->shard.now();
   while (!arrivals.empty()) {
-    auto* letter = static_cast<Letter*>(arrivals.front());
+    auto* letter = arrivals.front();
     if (letter->deadline > now) return;
     arrivals.pop();
     home->note_dead(*letter, this, Errc::deadline_exceeded);
@@ -245,7 +253,7 @@ void ActorCell::drop_expired_arrivals() noexcept {
 }
 
 Letter* ActorCell::pop() noexcept {
-  auto* letter = static_cast<Letter*>(mailbox.pop());
+  auto* letter = mailbox.pop();
   if (!letter) return nullptr;
   mailbox_bytes -= letter->bytes;
   if (congested.load(std::memory_order_relaxed)) [[unlikely]]
@@ -265,8 +273,8 @@ void ActorCell::admit_waiting() noexcept {
       admit(letter);
       admitted = true;
     }
-    if (!arrivals.empty() && has_room(*static_cast<Letter*>(arrivals.front()))) {
-      admit(static_cast<Letter*>(arrivals.pop()));
+    if (!arrivals.empty() && has_room(*arrivals.front())) {
+      admit(arrivals.pop());
       admitted = true;
     }
     if (!admitted) break;
@@ -287,8 +295,7 @@ Letter* ActorCell::take() noexcept {
   return nullptr;
 }
 
-// ---- turns
-// -----------------------------------------------------------------------------------------
+// ---- turns ------------------------------------------------------------------
 
 void ActorCell::run(Work* work) noexcept { static_cast<ActorCell*>(work)->work(); }
 
@@ -309,7 +316,7 @@ void ActorCell::work() noexcept {
         inbox.hand_over(std::move(watch->down));
       } else if (Letter* letter = take()) {
         ++handled;
-        home->delivered.add();
+        delivered.add();
         inbox.hand_over(letter);
       } else {
         busy = false;
@@ -324,23 +331,25 @@ void ActorCell::work() noexcept {
     Letter* letter = take();
     if (!letter) return;
     ++handled;
-    home->delivered.add();
+    delivered.add();
     const MethodInfo* method = letter->method;
     begin_call(TurnKind::letter, method, [&] { return method->invoke(*object, letter); });
   }
 }
 
-// A handler that is not a coroutine may throw before there is a task.
-template <class Call>
-void ActorCell::begin_call(TurnKind kind, const MethodInfo* method, Call call) noexcept {
-  Task<void> task;
+[[gnu::always_inline]] inline void ActorCell::end_turn(Task<void>& task, TurnKind kind,
+                                                       const MethodInfo* method) noexcept {
   try {
-    task = call();
+    task.handle().promise().take();
+    task = {};  // a Reply that its frame still holds is dropped here
   } catch (...) {
     return turn_failed(std::current_exception(), task, kind, method);
   }
-  const bool exclusive = kind == TurnKind::letter ? !method->interleaved : kind == TurnKind::down;
-  if (task) begin_turn(std::move(task), kind, exclusive, method);
+  if (kind == TurnKind::started) {
+    opened();
+  } else if (kind == TurnKind::inbox) {
+    begin_end(ExitReason::normal, {});
+  }
 }
 
 void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive,
@@ -350,11 +359,20 @@ void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive,
   promise.core = &home->shard;
   promise.cancel = kind == TurnKind::stopping ? nullptr : &cancel;
   promise.group = static_cast<std::uint8_t>(group());
+  running = true;
   handle.resume();
-  if (handle.done()) [[likely]]
-    return end_turn(task, kind, method);
-  busy |= exclusive;
-  turns.push_back(Turn::make(*this, std::move(task), kind, exclusive, method));
+  running = false;
+  // Used up it would wrap around, and what this ran inside of goes on.
+  if (core->transfer_budget == 0) core->transfer_budget = 1;
+  const bool ended_meanwhile = phase == Phase::closing;
+  if (handle.done()) [[likely]] {
+    end_turn(task, kind, method);
+  } else {
+    busy |= exclusive;
+    turns.push_back(Turn::make(*this, std::move(task), kind, exclusive, method));
+  }
+  if (ended_meanwhile) [[unlikely]]
+    progress();
 }
 
 void ActorCell::start_background(Task<void> task) noexcept {
@@ -379,29 +397,27 @@ void ActorCell::turn_ended(Turn& turn) noexcept {
   progress();
 }
 
-void ActorCell::end_turn(Task<void>& task, TurnKind kind, const MethodInfo* method) noexcept {
-  try {
-    task.handle().promise().take();
-    task = {};  // a Reply that its frame still holds is dropped here
-  } catch (...) {
-    return turn_failed(std::current_exception(), task, kind, method);
-  }
-  if (kind == TurnKind::started) {
-    opened();
-  } else if (kind == TurnKind::inbox) {
-    begin_end(ExitReason::normal, {});
-  }
+// Thrown by a handler that is no coroutine, or has no memory for its frame.
+void ActorCell::call_failed(std::exception_ptr failure, TurnKind kind,
+                            const MethodInfo* method) noexcept {
+  running = false;
+  const bool ended_meanwhile = phase == Phase::closing;
+  Task<void> none;
+  turn_failed(std::move(failure), none, kind, method);
+  if (ended_meanwhile) progress();
 }
 
 void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKind kind,
                             const MethodInfo* method) noexcept {
   const bool ending = phase == Phase::closing || phase == Phase::stopping;
-  Error error(Errc::actor_down, method ? std::string("ask ") + method->name : "ask an actor",
-              "the actor ended before it answered: " + text_of(failure));
   const bool answers = is_error(failure) && kind == TurnKind::letter;
-  if (answers && !ending) is_error(failure, &error);
   {
-    DropReason reason(*home, error);
+    DropReason reason(*home, [&] {
+      Error error(Errc::actor_down, method ? std::string("ask ") + method->name : "ask an actor",
+                  "the actor ended before it answered: " + text_of(failure));
+      if (answers && !ending) is_error(failure, &error);
+      return error;
+    });
     task = {};
   }
   if (ending) {
@@ -414,8 +430,7 @@ void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKi
     log::warning(std::string("a handler of ") + method->name + " failed: " + text_of(failure));
 }
 
-// ---- beginning and end
-// -----------------------------------------------------------------------------
+// ---- beginning and end ------------------------------------------------------
 
 void ActorCell::start(Actor* made) noexcept {
   object = made;
@@ -428,14 +443,7 @@ void ActorCell::start(Actor* made) noexcept {
     begin_call(TurnKind::inbox, nullptr, [&] { return inbox.body(); });
     return;
   }
-  Task<void> task;
-  try {
-    task = made->started();
-  } catch (...) {
-    return turn_failed(std::current_exception(), task, TurnKind::started, nullptr);
-  }
-  if (!task) return opened();
-  begin_turn(std::move(task), TurnKind::started, true, nullptr);
+  begin_call(TurnKind::started, nullptr, [&] { return made->started(); });
 }
 
 void ActorCell::opened() noexcept {
@@ -466,10 +474,12 @@ void ActorCell::stop() noexcept {
 void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
   if (phase == Phase::free || phase == Phase::closing || phase == Phase::pausing) return;
   home->crashes.add();
-  CellExtras& extras = this->extras();
-  if (at_start && extras.spawner) {
-    extras.start_failure = cause;
-    extras.failed_start = true;
+  if (at_start && home->start_failure) {
+    *home->start_failure = cause;
+    extras().failed_start = true;
+  } else if (at_start && extras().spawner) {
+    extras().start_failure = cause;
+    extras().failed_start = true;
   }
   begin_end(ExitReason::crashed, text_of(cause));
 }
@@ -481,9 +491,11 @@ void ActorCell::begin_end(ExitReason reason, std::string text) noexcept {
   extras.text = std::move(text);
   extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox;
   phase = Phase::closing;
-  home->shard.start_timer(extras.clock, after(timing().default_deadline()));
-  cancel.cancel(Errc::cancelled);
+  if (running || !turns.empty()) cancel.cancel(Errc::cancelled);
   progress();
+  // What did not end at once has a grace period.
+  if (id && (phase == Phase::closing || phase == Phase::stopping))
+    home->shard.start_timer(extras.clock, home->shard.now() + default_ask_span);
 }
 
 // Goes one step further once the last turn, or the last child, has ended.
@@ -493,7 +505,7 @@ void ActorCell::progress() noexcept {
     return;
   }
   if (phase != Phase::closing && phase != Phase::stopping) return;
-  if (!turns.empty() || in_progress) return;
+  if (running || !turns.empty() || in_progress) return;
   if (more->orderly) {
     more->orderly = false;
     phase = Phase::stopping;
@@ -524,18 +536,21 @@ void ActorCell::finish_incarnation() noexcept {
   CellExtras& extras = *more;
   extras.clock.stop();
   phase = Phase::closing;
-  const Error error(Errc::actor_down, "ask an actor",
-                    "actor '" + extras.name + "' ended (" +
-                        std::string(hyperframes::name(extras.reason)) + ")" +
-                        (extras.text.empty() ? "" : ": " + extras.text));
   {
-    DropReason reason(*home, error);
+    DropReason reason(*home, [&] {
+      return Error(Errc::actor_down, "ask an actor",
+                   "actor '" + extras.name + "' ended (" +
+                       std::string(hyperframes::name(extras.reason)) + ")" +
+                       (extras.text.empty() ? "" : ": " + extras.text));
+    });
     while (Turn* turn = turns.pop_front()) turn->frame.destroy();
     delete std::exchange(object, nullptr);
   }
   is_inbox = busy = false;
-  std::destroy_at(&cancel);
-  std::construct_at(&cancel);
+  if (cancel.cancelled()) {
+    std::destroy_at(&cancel);
+    std::construct_at(&cancel);
+  }
   if (!plan_restart()) return finish();
 }
 
@@ -598,9 +613,9 @@ void ActorCell::empty_mailbox(Errc cause) noexcept {
     fail(letter, Error(cause, std::string("send ") + letter->method->name,
                        "actor '" + name() + "' ended before it came to it"));
   };
-  while (auto* letter = static_cast<Letter*>(mailbox.pop())) end(letter);
+  while (Letter* letter = mailbox.pop()) end(letter);
   mailbox_bytes = 0;
-  while (auto* letter = static_cast<Letter*>(arrivals.pop())) end(letter);
+  while (Letter* letter = arrivals.pop()) end(letter);
   while (SendWaiter* sender = senders.pop_front()) {
     home->note_dead(*sender->letter(), this, cause);
     sender->refused(Error(cause, std::string("send ") + sender->letter()->method->name,

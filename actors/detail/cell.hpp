@@ -43,6 +43,9 @@ constexpr std::uint64_t make(bool system, unsigned shard, std::uint32_t generati
   return std::uint64_t{system} << 63 | std::uint64_t{shard} << 52 |
          std::uint64_t{generation} << slot_bits | slot;
 }
+constexpr std::uint32_t generation_of(std::uint64_t id) noexcept {
+  return (id >> slot_bits) & ((1u << generation_bits) - 1);
+}
 constexpr unsigned shard_of(std::uint64_t id) noexcept { return (id >> 52) & 0x7ff; }
 constexpr std::uint32_t slot_of(std::uint64_t id) noexcept { return id & 0xfff'ffff; }
 constexpr Group group_of(std::uint64_t id) noexcept {
@@ -60,6 +63,37 @@ class Factory {
   virtual Actor* make() = 0;
   /// Whether `make` may be called again.
   virtual bool repeatable() const noexcept = 0;
+};
+
+/// First in, first out.
+class LetterQueue {
+ public:
+  bool empty() const noexcept { return head_ == nullptr; }
+  std::uint32_t size() const noexcept { return size_; }
+  Letter* front() const noexcept { return head_; }
+  void push(Letter* letter) noexcept {
+    letter->next = nullptr;
+    if (head_) {
+      tail_->next = letter;
+    } else {
+      head_ = letter;
+    }
+    tail_ = letter;
+    ++size_;
+  }
+  Letter* pop() noexcept {
+    Letter* letter = head_;
+    if (letter) {
+      head_ = static_cast<Letter*>(letter->next);
+      --size_;
+    }
+    return letter;
+  }
+
+ private:
+  Letter* head_ = nullptr;
+  Letter* tail_ = nullptr;
+  std::uint32_t size_ = 0;
 };
 
 /// What few actors need, so that an idle one stays small.
@@ -88,6 +122,8 @@ struct CellExtras {
     ActorCell& cell;
   };
   explicit CellExtras(ActorCell& cell) noexcept : clock(cell) {}
+  static void* operator new(std::size_t size) { return pool_allocate(size); }
+  static void operator delete(void* memory) noexcept { pool_release(memory); }
   Clock clock;  ///< The grace period of a stop, or the pause before a restart.
   ExitReason reason = ExitReason::normal;
   std::string text;
@@ -107,14 +143,17 @@ class ActorCell final : public Work {
   };
   enum class TurnKind : std::uint8_t { letter, down, started, stopping, background, inbox };
 
-  ActorCell(NodeShard& home, std::uint32_t slot) noexcept
-      : Work(&ActorCell::run), home(&home), slot(slot) {}
+  ActorCell(NodeShard& home, std::uint32_t slot) noexcept;
   ActorCell(const ActorCell&) = delete;
   ~ActorCell();
 
-  // ---- what any code on the shard may ask
-  // ----------------------------------------------------------
+  // ---- what any code on the shard may ask -----------------------------------
   Address address() noexcept { return {this, id}; }
+  /// Whether its next letter would be handled as soon as it came.
+  bool is_idle() const noexcept {
+    return phase == Phase::open && !busy && !running && !is_inbox && !stop_requested &&
+           mailbox.empty() && control.empty();
+  }
   bool accepts() const noexcept {
     return phase != Phase::free && phase != Phase::closing && phase != Phase::stopping;
   }
@@ -125,8 +164,7 @@ class ActorCell final : public Work {
   /// Null while there is no object (between restarts).
   const ServiceInfo* service() const noexcept;
 
-  // ---- letters
-  // -------------------------------------------------------------------------------------
+  // ---- letters --------------------------------------------------------------
   enum class Taken : std::uint8_t { yes, full, refused };
   /// From this shard. `yes`: it is the cell's. `full`: it stays the caller's, who may wait in
   /// `senders`. `refused`: it was ended with an error, which comes back with an ask's letter, and
@@ -137,8 +175,7 @@ class ActorCell final : public Work {
   /// Takes the next letter that is still worth handling.
   Letter* take() noexcept;
 
-  // ---- control
-  // -------------------------------------------------------------------------------------
+  // ---- control --------------------------------------------------------------
   void deliver_down(Watch* watch) noexcept;
   void stop() noexcept;
   void crash(std::exception_ptr cause, bool at_start) noexcept;
@@ -146,8 +183,17 @@ class ActorCell final : public Work {
   void kill() noexcept;
   void child_ended(Address child, ExitReason reason, const std::string& text) noexcept;
 
-  // ---- turns
-  // ---------------------------------------------------------------------------------------
+  // ---- turns ----------------------------------------------------------------
+  /// What a handler that a sender runs takes of the sender's budget of transfers.
+  static constexpr std::uint32_t run_now_cost = 8;
+  /// Calls the handler of an idle actor, from a coroutine that sends to it.
+  template <class Call>
+  void run_now(const MethodInfo& method, Call&& call) noexcept {
+    core->transfer_budget -= run_now_cost;
+    ++handled;
+    delivered.add();
+    begin_call(TurnKind::letter, &method, call);
+  }
   void start(Actor* made) noexcept;
   void begin_turn(Task<void> task, TurnKind kind, bool exclusive,
                   const MethodInfo* method) noexcept;
@@ -165,6 +211,8 @@ class ActorCell final : public Work {
   struct Turn;
 
   NodeShard* const home;
+  ShardCore* const core;  ///< The home's shard.
+  Counter& delivered;     ///< Of the home.
   const std::uint32_t slot;
   std::uint32_t generation = 0;
   std::uint64_t id = 0;
@@ -174,15 +222,16 @@ class ActorCell final : public Work {
   Phase phase = Phase::free;
   bool queued = false;
   bool busy = false;      ///< An exclusive turn is suspended, or the inbox's coroutine works.
+  bool running = false;   ///< A handler is on the stack: nobody else may run one.
   bool is_inbox = false;  ///< Letters go to a coroutine that receives them.
   bool stop_requested = false;
   bool in_progress = false;            ///< Guards `progress` against its own turns.
   std::atomic<bool> congested{false};  ///< Read by other shards before they tell.
 
-  WorkQueue mailbox;
+  LetterQueue mailbox;
   std::size_t mailbox_bytes = 0;
   List<SendWaiter> senders;  ///< Coroutines of this shard that wait for room.
-  WorkQueue arrivals;        ///< Letters from elsewhere that wait for room.
+  LetterQueue arrivals;      ///< Letters from elsewhere that wait for room.
   WorkQueue control;         ///< What the system says; no bound, no policy.
   List<Turn> turns;          ///< Suspended ones.
   CancelSource cancel;
@@ -204,8 +253,27 @@ class ActorCell final : public Work {
   Letter* pop() noexcept;
   void drop_expired_arrivals() noexcept;
 
+  // A handler that is not a coroutine may throw before there is a task.
   template <class Call>
-  void begin_call(TurnKind kind, const MethodInfo* method, Call call) noexcept;
+  void begin_call(TurnKind kind, const MethodInfo* method, Call&& call) noexcept {
+    Task<void> task;
+    running = true;
+    try {
+      task = call();
+    } catch (...) {
+      return call_failed(std::current_exception(), kind, method);
+    }
+    running = false;
+    if (task) return begin_turn(std::move(task), kind, is_exclusive(kind, method), method);
+    if (kind == TurnKind::started) opened();
+    if (phase == Phase::closing) [[unlikely]]
+      progress();  // its end began meanwhile
+  }
+  static bool is_exclusive(TurnKind kind, const MethodInfo* method) noexcept {
+    if (kind == TurnKind::letter) return !method->interleaved;
+    return kind == TurnKind::down || kind == TurnKind::started;
+  }
+  void call_failed(std::exception_ptr failure, TurnKind kind, const MethodInfo* method) noexcept;
   void turn_ended(Turn& turn) noexcept;
   void end_turn(Task<void>& task, TurnKind kind, const MethodInfo* method) noexcept;
   void turn_failed(std::exception_ptr failure, Task<void>& task, TurnKind kind,

@@ -22,6 +22,7 @@ void destroy_content(Letter& letter) noexcept {
 // On the shard that the letter came from.
 void came_home(Letter* letter) noexcept {
   if (letter->kind == Letter::Kind::remote_ask) return answer_peer(letter);
+  if (letter->immediate) return;  // who asked looks at it now
   if (letter->waiting) return letter->waiting->came_back(letter);
   letter->origin->late.add();
   destroy(letter);
@@ -43,7 +44,7 @@ void destroy(Letter* letter) noexcept {
 
 void set_failure(Letter& letter, Error error) noexcept {
   destroy_content(letter);
-  new (letter.payload()) Error*(new Error(std::move(error)));
+  new (letter.payload<Error*>()) Error*(new Error(std::move(error)));
   letter.content = Letter::Content::failure;
 }
 
@@ -53,7 +54,7 @@ void send_back(Letter* letter) noexcept {
   if (letter->origin == &here) return came_home(letter);
   if (letter->content == Letter::Content::answer) letter->method->detach(*letter);
   letter->run = &came_home_from_elsewhere;
-  here.post(*letter->origin, letter, actor_id::group_of(letter->target));
+  here.post(*letter->origin, letter, letter->system ? Group::system : Group::user);
 }
 
 void fail(Letter* letter, Error error) noexcept {
@@ -67,7 +68,7 @@ void fail(Letter* letter, Error error) noexcept {
 
 void drop_unanswered(Letter* letter) noexcept {
   if (letter->kind == Letter::Kind::tell) return destroy(letter);
-  if (const Error* reason = letter->cell->home->drop_reason) return fail(letter, *reason);
+  if (const auto* reason = letter->cell->home->drop_reason) return fail(letter, reason->error());
   fail(letter, Error(Errc::no_reply, std::string("ask ") + letter->method->name,
                      "its handler ended without an answer"));
 }
@@ -77,7 +78,7 @@ bool ReplyBase::wanted() const noexcept {
   if (letter_->deadline <= letter_->cell->home->shard.now()) return false;
   const bool from_here =
       letter_->kind == Letter::Kind::ask && letter_->origin == letter_->cell->home;
-  return !from_here || letter_->waiting;
+  return !from_here || letter_->waiting || letter_->immediate;
 }
 
 void detach_segments(Segments& segments) {
@@ -90,8 +91,7 @@ void detach_segments(Segments& segments) {
   segments = std::move(detached);
 }
 
-// ---- sending
-// ---------------------------------------------------------------------------------------
+// ---- sending ----------------------------------------------------------------
 
 namespace {
 
@@ -107,6 +107,12 @@ void receipt_home(Work* work) noexcept {
   if (receipt->waiter) receipt->waiter->receipt_came(*receipt);
 }
 
+void address(Letter& letter, const Destination& to) noexcept {
+  letter.cell = to.cell;
+  letter.generation = actor_id::generation_of(to.id);
+  letter.system = actor_id::group_of(to.id) == Group::system;
+}
+
 Error no_such_actor(const Letter& letter) {
   return Error(Errc::actor_down, std::string("send ") + letter.method->name, "the actor has ended",
                "find or start it again");
@@ -120,9 +126,37 @@ void Receipt::send_home(NodeShard& from, std::optional<Error> error) noexcept {
   from.post(*home, this, Group::user);
 }
 
+const Duration default_ask_span = timing().default_deadline();
+
 Time resolve(Within within) noexcept {
-  static const Duration span = timing().default_deadline();
-  return within.deadline == Time{} ? Clock::now() + span : within.deadline;
+  return within.deadline == Time{} ? Clock::now() + default_ask_span : within.deadline;
+}
+
+void begin_immediate(Letter& letter, ActorCell& cell, Time deadline) noexcept {
+  letter.cell = &cell;
+  letter.origin = cell.home;
+  letter.generation = cell.generation;
+  letter.system = cell.group() == Group::system;
+  letter.deadline = deadline;
+  letter.kind = Letter::Kind::ask;
+  letter.immediate = true;
+}
+
+void abandon_immediate(Letter* letter) noexcept {
+  if (letter->content != Letter::Content::nothing) return destroy(letter);
+  letter->immediate = false;  // it will come back to nobody
+}
+
+Letter* checked_answer(Letter* letter) {
+  if (letter->content == Letter::Content::answer) return letter;
+  throw Error(*letter->content_as<Error*>());
+}
+
+bool SendWaiter::wait_for_answer(PromiseBase& promise) noexcept {
+  letter_->immediate = false;
+  letter_->waiting = this;
+  state_ = State::waiting;
+  return begin(promise);
 }
 
 bool SendWaiter::send(PromiseBase& promise) noexcept {
@@ -134,12 +168,11 @@ bool SendWaiter::send(PromiseBase& promise) noexcept {
         shard ? "find or spawn the actor first" : "use Runtime::run");
     return false;
   }
-  letter_->target = to_.id;
   if (to_.peer) return send_to_peer(promise, *shard);
 
   ActorCell& cell = *to_.cell;
   NodeShard& home = *cell.home;
-  letter_->cell = &cell;
+  address(*letter_, to_);
   if (&home.shard != shard) return send_elsewhere(promise, *shard);
   letter_->origin = &home;
   if (asks()) return ask_here(promise);
@@ -176,7 +209,15 @@ bool SendWaiter::tell_here(PromiseBase& promise) noexcept {
   }
   std::optional<Error> refused;
   switch (cell.offer(letter_, &refused)) {
-    case ActorCell::Taken::yes: letter_ = nullptr; return false;
+    case ActorCell::Taken::yes:
+      letter_ = nullptr;
+      // A loop that tells again and again lets others run now and then.
+      if (promise.core->transfer_budget <= ActorCell::run_now_cost) {
+        promise.schedule();
+        return true;
+      }
+      --promise.core->transfer_budget;
+      return false;
     case ActorCell::Taken::refused:
       letter_ = nullptr;
       if (refused) failure_ = std::make_unique<Error>(std::move(*refused));
@@ -242,7 +283,7 @@ SendWaiter::~SendWaiter() {
   if (state_ == State::waiting) {
     // It comes back to nobody; where a peer has it, nothing will come back.
     letter_->waiting = nullptr;
-    if (letter_->correlation) {
+    if (letter_->at_peer) {
       letter_->origin->forget_pending(*letter_);
       destroy(letter_);
     }
@@ -269,12 +310,9 @@ void SendWaiter::throw_failure(const char* verb) {
 }
 
 Letter* SendWaiter::take_answer() {
-  if (!failure_ && (!promise() || outcome() == Outcome::woken) && state_ == State::back) {
-    if (letter_->content == Letter::Content::answer) return letter_;
-    failure_.reset(std::exchange(letter_->content_as<Error*>(), nullptr));
-    letter_->content = Letter::Content::nothing;
-  }
-  throw_failure("ask");
+  const bool back = state_ == State::back && outcome() == Outcome::woken;
+  if (failure_ || !back) throw_failure("ask");
+  return checked_answer(letter_);
 }
 
 void SendWaiter::check_taken() {
@@ -287,11 +325,10 @@ bool tell_now(const Destination& to, Letter* letter) noexcept {
     destroy(letter);
     return false;
   }
-  letter->target = to.id;
-  if (to.peer) return tell_peer_now(*to.peer, letter, *shard);
+  if (to.peer) return tell_peer_now(*to.peer, letter, to.id, *shard);
   ActorCell& cell = *to.cell;
   NodeShard& home = *cell.home;
-  letter->cell = &cell;
+  address(*letter, to);
   if (&home.shard == shard) {
     letter->origin = &home;
     if (cell.id == to.id) {

@@ -28,8 +28,8 @@ struct RemoteRoute;
 
 /// One request, and later its answer, in memory of the shard that made it. An ask's letter always
 /// comes back: answered, or failed. It has one owner at a time, who may touch all of it but
-/// `waiting`, which belongs to the shard it came from.
-struct alignas(16) Letter : Work {
+/// `waiting`, which belongs to the shard it came from. The payload follows it in memory.
+struct Letter : Work {
   enum class Content : std::uint8_t { nothing, request, answer, failure };
   /// What becomes of it at its end.
   enum class Kind : std::uint8_t {
@@ -40,15 +40,26 @@ struct alignas(16) Letter : Work {
 
   explicit Letter(const MethodInfo& info) noexcept : Work(nullptr), method(&info) {}
 
-  std::byte* payload() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+  /// Letters are 16-byte aligned, and so may be what lies in them.
+  template <class T>
+  static constexpr std::size_t payload_offset() noexcept {
+    static_assert(alignof(T) <= 16);
+    return (sizeof(Letter) + alignof(T) - 1) & ~(alignof(T) - 1);
+  }
+  template <class T>
+  void* payload() noexcept {
+    return reinterpret_cast<std::byte*>(this) + payload_offset<T>();
+  }
   template <class T>
   T& content_as() noexcept {
-    return *std::launder(reinterpret_cast<T*>(payload()));
+    return *std::launder(static_cast<T*>(payload<T>()));
   }
 
   const MethodInfo* method;
-  ActorCell* cell = nullptr;    ///< The addressee; null while it is in another process.
-  std::uint64_t target = 0;     ///< The addressee's id.
+  union {
+    ActorCell* cell = nullptr;  ///< The addressee; or
+    RemotePeer* peer;           ///< where it is, while an ask waits for its answer from there.
+  };
   NodeShard* origin = nullptr;  ///< Where an answer goes.
   union {
     SendWaiter* waiting = nullptr;  ///< ask: who waits there, or null if nobody does any more.
@@ -56,11 +67,16 @@ struct alignas(16) Letter : Work {
     Receipt* receipt;  ///< tell: to be sent back once the mailbox took it; may be null.
   };
   Time deadline = no_deadline;
-  RemotePeer* peer = nullptr;     ///< The other process that it came from, or went to.
-  std::size_t bytes = 0;          ///< What the mailbox is charged.
-  std::uint32_t correlation = 0;  ///< While it waits for a remote answer: its slot plus one.
+  std::uint32_t bytes = 0;  ///< What the mailbox is charged.
+  union {
+    std::uint32_t generation = 0;  ///< The addressee's.
+    std::uint32_t correlation;     ///< `peer` is set: the ask's slot there.
+  };
   Content content = Content::nothing;
   Kind kind = Kind::tell;
+  bool immediate = false;  ///< An ask that is answered while it is being awaited.
+  bool at_peer = false;    ///< `peer` and `correlation` are the ones that count.
+  bool system = false;     ///< The addressee's scheduling group.
 };
 
 /// What a method's messages need, without their types.

@@ -24,24 +24,53 @@ using AnswerOf =
 
 template <class Method>
 inline constexpr std::size_t letter_size =
-    sizeof(Letter) + std::max({sizeof(RequestOf<Method>), sizeof(AnswerOf<Method>), sizeof(void*)});
+    std::max({Letter::payload_offset<RequestOf<Method>>() + sizeof(RequestOf<Method>),
+              Letter::payload_offset<AnswerOf<Method>>() + sizeof(AnswerOf<Method>),
+              Letter::payload_offset<Error*>() + sizeof(Error*)});
 
-template <class Message>
-std::size_t bytes_beside(const Message& message) noexcept {
-  if constexpr (!Message::is_struct) return message.buffer().size();
-  return 0;
+template <class Method>
+std::uint32_t charged_bytes(const RequestOf<Method>& request) noexcept {
+  std::size_t bytes = letter_size<Method>;
+  if constexpr (!Method::Request::is_struct) bytes += request.request.buffer().size();
+  if constexpr (Method::request_segments) bytes += request.segments.size_bytes();
+  return static_cast<std::uint32_t>(std::min<std::size_t>(bytes, UINT32_MAX));
 }
 
-template <class Method, class... Parts>
-Letter* make_letter(typename Method::Request request, Parts... segments) {
-  static_assert(alignof(RequestOf<Method>) <= 16 && alignof(AnswerOf<Method>) <= 16);
-  std::size_t bytes = letter_size<Method> + bytes_beside(request);
-  if constexpr (Method::request_segments) bytes += (segments.size_bytes() + ...);
+template <class Method>
+Letter* make_letter(RequestOf<Method>&& request, Letter::Kind kind) {
+  using Request = RequestOf<Method>;
   auto* letter = new (pool_allocate(letter_size<Method>)) Letter(Method::info);
-  new (letter->payload()) RequestOf<Method>{std::move(request), std::move(segments)...};
+  letter->bytes = charged_bytes<Method>(request);
+  new (letter->payload<Request>()) Request(std::move(request));
   letter->content = Letter::Content::request;
-  letter->bytes = bytes;
+  letter->kind = kind;
   return letter;
+}
+
+/// A call as its handler gets it.
+template <class Method>
+struct Invocation {
+  using Segments = typename RequestOf<Method>::Segments;
+  typename Method::Request request;
+  [[no_unique_address]] Segments segments{};
+  Reply<AnswerOf<Method>> reply;
+};
+template <class Method>
+  requires Method::oneway
+struct Invocation<Method> {
+  using Segments = typename RequestOf<Method>::Segments;
+  typename Method::Request request;
+  [[no_unique_address]] Segments segments{};
+};
+
+template <class Method>
+Invocation<Method> make_invocation(RequestOf<Method>&& taken,
+                                   [[maybe_unused]] Letter* letter) noexcept {
+  if constexpr (Method::oneway) {
+    return {std::move(taken.request), std::move(taken.segments)};
+  } else {
+    return {std::move(taken.request), std::move(taken.segments), Reply<AnswerOf<Method>>(letter)};
+  }
 }
 
 }  // namespace hyperframes::detail

@@ -8,8 +8,7 @@
 
 namespace hyperframes::detail {
 
-// ---- one message, to and from bytes
-// ----------------------------------------------------------------
+// ---- one message, to and from bytes -----------------------------------------
 
 template <class Message>
 Buffer to_bytes(Message&& message) {
@@ -54,23 +53,7 @@ void detach_message(Message& message) {
 }
 void detach_segments(Segments& segments);
 
-// ---- a method's letters
-// ----------------------------------------------------------------------------
-
-template <class Method>
-struct Invocation {
-  using Segments = typename RequestOf<Method>::Segments;
-  typename Method::Request request;
-  [[no_unique_address]] Segments segments{};
-  Reply<AnswerOf<Method>> reply;
-};
-template <class Method>
-  requires Method::oneway
-struct Invocation<Method> {
-  using Segments = typename RequestOf<Method>::Segments;
-  typename Method::Request request;
-  [[no_unique_address]] Segments segments{};
-};
+// ---- a method's letters -----------------------------------------------------
 
 /// Moves the request out of its letter, which becomes the Reply's, or ends here.
 template <class Method>
@@ -80,20 +63,12 @@ Invocation<Method> open_letter(Letter* letter) noexcept {
   Request taken{std::move(held)};
   held.~Request();
   letter->content = Letter::Content::nothing;
-  if constexpr (Method::oneway) {
-    if (letter->kind == Letter::Kind::tell) {
-      destroy(letter);
-    } else {
-      drop_unanswered(letter);  // a peer that asked where there is nothing to answer
-    }
-    return {std::move(taken.request), std::move(taken.segments)};
-  } else {
-    if (letter->kind == Letter::Kind::tell) {
-      destroy(letter);
-      letter = nullptr;
-    }
-    return {std::move(taken.request), std::move(taken.segments), Reply<AnswerOf<Method>>(letter)};
+  if (letter->kind == Letter::Kind::tell) {
+    destroy(std::exchange(letter, nullptr));
+  } else if constexpr (Method::oneway) {
+    drop_unanswered(letter);  // a peer that asked where there is nothing to answer
   }
+  return make_invocation<Method>(std::move(taken), letter);
 }
 
 template <class Method>
@@ -139,22 +114,23 @@ struct MethodFunctions {
   static Result<Letter*> read_request(Buffer body, Segments segments) {
     auto message = from_bytes<typename Method::Request>(std::move(body));
     if (!message) return message.error();
+    Request request{std::move(*message)};
     if constexpr (Method::request_segments) {
-      return make_letter<Method>(std::move(*message), std::move(segments));
-    } else {
-      if (!segments.empty()) return surplus_segments();
-      return make_letter<Method>(std::move(*message));
+      request.segments = std::move(segments);
+    } else if (!segments.empty()) {
+      return surplus_segments();
     }
+    return make_letter<Method>(std::move(request), Letter::Kind::tell);
   }
 
   static Result<void> read_answer(Letter& letter, Buffer body, Segments segments) {
     auto message = from_bytes<typename Method::Response>(std::move(body));
     if (!message) return message.error();
     if constexpr (Method::response_segments) {
-      new (letter.payload()) Answer{std::move(*message), std::move(segments)};
+      new (letter.payload<Answer>()) Answer{std::move(*message), std::move(segments)};
     } else {
       if (!segments.empty()) return surplus_segments();
-      new (letter.payload()) Answer(std::move(*message));
+      new (letter.payload<Answer>()) Answer(std::move(*message));
     }
     letter.content = Letter::Content::answer;
     return {};

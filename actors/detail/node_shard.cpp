@@ -91,8 +91,7 @@ NodeShard::~NodeShard() = default;
 
 NodeShard& NodeShard::sibling(unsigned shard_index) noexcept { return core.at(shard_index); }
 
-// ---- actors
-// ----------------------------------------------------------------------------------------
+// ---- actors -----------------------------------------------------------------
 
 ActorCell& NodeShard::cell_at(std::uint32_t slot) noexcept {
   return chunks_[slot / Chunk::size]->cells()[slot % Chunk::size];
@@ -183,9 +182,7 @@ Task<Address> NodeShard::spawn(SpawnRequest request) {
   if (!cell.name().empty()) core.registry.set_service(cell.name(), made->service());
   if (request.options.restart.kind != Restart::temporary)
     cell.extras().factory = std::move(request.factory);
-  StartWaiter started(cell);
-  cell.start(made);
-  co_await started;
+  co_await StartWaiter(cell, made);
   co_return address;
 }
 
@@ -233,8 +230,7 @@ void NodeShard::report_to_parent(Address parent, Address child, ExitReason reaso
   post(*parent.cell->home, control, Group::system);
 }
 
-// ---- asks that wait for another process
-// --------------------------------------------------------------
+// ---- asks that wait for another process -------------------------------------
 
 namespace {
 // 12 bits shard, 24 bits generation, 28 bits slot.
@@ -255,19 +251,20 @@ std::uint64_t NodeShard::add_pending(Letter* letter) {
   free_pending_.pop_back();
   Pending& pending = pending_[slot];
   pending.letter = letter;
-  letter->correlation = slot + 1;
+  letter->correlation = slot;
+  letter->at_peer = true;
   return std::uint64_t{shard.index()} << (pending_slot_bits + pending_generation_bits) |
          std::uint64_t{pending.generation} << pending_slot_bits | slot;
 }
 
 void NodeShard::forget_pending(Letter& letter) noexcept {
-  const std::uint32_t slot = letter.correlation - 1;
+  const std::uint32_t slot = letter.correlation;
   Pending& pending = pending_[slot];
   assert(pending.letter == &letter);
   pending.letter = nullptr;
   pending.generation = (pending.generation + 1) & pending_generation_mask;
   free_pending_.push_back(slot);
-  letter.correlation = 0;
+  letter.at_peer = false;
 }
 
 Letter* NodeShard::take_pending(std::uint64_t correlation) noexcept {
@@ -291,14 +288,17 @@ void NodeShard::fail_pending(RemotePeer& peer, const Error& reason) noexcept {
   }
 }
 
-// ---- dead letters
-// ------------------------------------------------------------------------------------
+// ---- dead letters -----------------------------------------------------------
+
+std::uint64_t NodeShard::id_of(const Letter& letter) const noexcept {
+  return actor_id::make(letter.system, shard.index(), letter.generation, letter.cell->slot);
+}
 
 void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept {
   (cause == Errc::deadline_exceeded ? expired : dead).add();
   if (!core.options.on_dead_letter) return;
   core.options.on_dead_letter(
-      {letter.target, cell ? cell->name() : std::string(), letter.method->name, cause});
+      {id_of(letter), cell ? cell->name() : std::string(), letter.method->name, cause});
 }
 
 }  // namespace hyperframes::detail

@@ -33,8 +33,7 @@ class NodeShard {
   NodeCore& core;
   Shard& shard;
 
-  // ---- actors
-  // ------------------------------------------------------------------------------------
+  // ---- actors ---------------------------------------------------------------
 
   struct SpawnRequest {
     SpawnOptions options;
@@ -65,8 +64,7 @@ class NodeShard {
       if (ActorCell& cell = cell_at(slot); cell.phase != ActorCell::Phase::free) visit(cell);
   }
 
-  // ---- between shards
-  // ----------------------------------------------------------------------------
+  // ---- between shards -------------------------------------------------------
 
   /// Posts to another part of this node; `arrived` is called where it arrives. Both are counted, so
   /// that a node knows when nothing of it is under way any more.
@@ -83,8 +81,7 @@ class NodeShard {
   void report_to_parent(Address parent, Address child, ExitReason reason, const std::string& name,
                         const std::string& text) noexcept;
 
-  // ---- asks that wait for another process
-  // ----------------------------------------------------------
+  // ---- asks that wait for another process -----------------------------------
 
   std::uint64_t add_pending(Letter* letter);
   /// The letter, taken out, or null if it is not waited for (any more).
@@ -93,13 +90,23 @@ class NodeShard {
   /// Fails all that was asked of that peer.
   void fail_pending(RemotePeer& peer, const Error& reason) noexcept;
 
-  // ---- dead letters
-  // ------------------------------------------------------------------------------
+  // ---- dead letters ---------------------------------------------------------
 
   /// Counts and reports a letter that no handler gets.
   void note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept;
-  /// What a Reply that is being destroyed answers with; null: Errc::no_reply.
-  const Error* drop_reason = nullptr;
+  /// What a Reply that is being destroyed answers with; made when there is one.
+  class DropReason {
+   public:
+    virtual Error error() const = 0;
+
+   protected:
+    ~DropReason() = default;
+  };
+  const DropReason* drop_reason = nullptr;  ///< Null: Errc::no_reply.
+  /// Where a start that fails at once puts its exception.
+  std::exception_ptr* start_failure = nullptr;
+  /// Of the actor of this shard that a letter is for.
+  std::uint64_t id_of(const Letter& letter) const noexcept;
 
   Counter& delivered;
   Counter& expired;

@@ -41,8 +41,7 @@ Error lost(const RemotePeer& peer, const std::string& found) {
 
 }  // namespace
 
-// ---- leaving
-// ---------------------------------------------------------------------------------------
+// ---- leaving ----------------------------------------------------------------
 
 RemotePeer::RemotePeer(NodeCore& core, const net::PeerInfo& info)
     : core(core), node_id(info.node_id), incarnation(info.incarnation), address(info.address) {
@@ -64,11 +63,11 @@ PeerShard::~PeerShard() {
   while (Outgoing* outgoing = queue_.pop_front()) delete outgoing;
 }
 
-net::Message PeerShard::encode(Letter& letter, Time deadline) {
+net::Message PeerShard::encode(Letter& letter, std::uint64_t target, Time deadline) {
   net::Message message;
   const bool asks = letter.kind == Letter::Kind::ask;
   message.envelope = {.type_id = letter.method->id,
-                      .target = letter.target,
+                      .target = target,
                       .kind = asks ? net::MessageKind::ask : net::MessageKind::tell};
   if (asks && deadline != no_deadline)
     message.envelope.deadline_ns = std::max<std::int64_t>(1, (deadline - home.shard.now()).count());
@@ -96,7 +95,7 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
   const net::Lane lane = lane_of(*letter.method);
   net::Message message;
   try {
-    message = encode(letter, waiter.deadline_);
+    message = encode(letter, waiter.to_.id, waiter.deadline_);
   } catch (const Error& error) {
     waiter.failure_ = std::make_unique<Error>(error);
     if (asks) waiter.wake();
@@ -130,12 +129,12 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
   return true;
 }
 
-bool PeerShard::tell_now(Letter* letter) noexcept {
+bool PeerShard::tell_now(Letter* letter, std::uint64_t target) noexcept {
   bool sent = false;
   if (session && session->up() && queue_.empty() && !pumping_) {
     try {
       const net::Lane lane = lane_of(*letter->method);
-      net::Message message = encode(*letter, no_deadline);
+      net::Message message = encode(*letter, target, no_deadline);
       sent = session->try_send(message, lane).has_value();
     } catch (const Error& error) {
       log::warning(std::string("a message was not sent: ") + error.what());
@@ -145,8 +144,8 @@ bool PeerShard::tell_now(Letter* letter) noexcept {
   return sent;
 }
 
-bool tell_peer_now(RemotePeer& peer, Letter* letter, Shard& shard) noexcept {
-  return peer.on(shard.index()).tell_now(letter);
+bool tell_peer_now(RemotePeer& peer, Letter* letter, std::uint64_t target, Shard& shard) noexcept {
+  return peer.on(shard.index()).tell_now(letter, target);
 }
 
 void PeerShard::answer(net::Message message, net::Lane lane) noexcept {
@@ -217,8 +216,7 @@ void PeerShard::went_down(const Error& reason) noexcept {
   home.fail_pending(peer, reason);
 }
 
-// ---- arriving
-// --------------------------------------------------------------------------------------
+// ---- arriving ---------------------------------------------------------------
 
 namespace {
 
@@ -294,9 +292,9 @@ void deliver_request(Arrival& arrival) noexcept {
   if (!letter) return refuse_input(arrival, method->name, letter.error());
   Letter* made = *letter;
   made->cell = cell;
-  made->target = envelope.target;
+  made->generation = actor_id::generation_of(envelope.target);
+  made->system = actor_id::group_of(envelope.target) == Group::system;
   made->origin = &arrival.origin;
-  made->peer = &arrival.peer;
   if (envelope.deadline_ns > 0)
     made->deadline = after(std::chrono::nanoseconds(envelope.deadline_ns));
   if (arrival.route) {

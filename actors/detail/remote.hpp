@@ -57,7 +57,7 @@ class PeerShard {
 
   /// Sends what `waiter` holds. Returns whether its coroutine suspends.
   bool send(SendWaiter& waiter, PromiseBase& promise) noexcept;
-  bool tell_now(Letter* letter) noexcept;
+  bool tell_now(Letter* letter, std::uint64_t target) noexcept;
   void answer(net::Message message, net::Lane lane) noexcept;
   void went_down(const Error& reason) noexcept;
 
@@ -66,7 +66,7 @@ class PeerShard {
   net::SessionRef session;
 
  private:
-  net::Message encode(Letter& letter, Time deadline);
+  net::Message encode(Letter& letter, std::uint64_t target, Time deadline);
   void enqueue(std::unique_ptr<Outgoing> outgoing) noexcept;
   Task<void> pump();
   Task<void> send_one(std::unique_ptr<Outgoing> outgoing);
@@ -101,7 +101,7 @@ class RemotePeer {
   std::optional<net::Endpoint> endpoint_;
 };
 
-bool tell_peer_now(RemotePeer& peer, Letter* letter, Shard& shard) noexcept;
+bool tell_peer_now(RemotePeer& peer, Letter* letter, std::uint64_t target, Shard& shard) noexcept;
 
 /// A message from a peer, on its way to the shard that it is for.
 void receive(NodeShard& here, PeerShard& from, net::Session& session, net::Lane lane,

@@ -4,16 +4,32 @@
 #include <hyperframes/actors/detail/letter.hpp>
 #include <hyperframes/actors/within.hpp>
 #include <hyperframes/runtime/detail/waiter.hpp>
+#include <hyperframes/runtime/shard.hpp>
 
-namespace hyperframes {
-class Shard;
-
-namespace detail {
+namespace hyperframes::detail {
 
 struct Outgoing;
 
+/// What `Within` stands for when nothing was given.
+extern const Duration default_ask_span;
 /// A deadline as given, or the default one from now.
+inline Time resolve(Within within, const PromiseBase& sender) noexcept {
+  if (within.deadline != Time{}) return within.deadline;
+  const auto* shard = static_cast<const Shard*>(sender.core);
+  return shard ? shard->now() + default_ask_span : no_deadline;
+}
 Time resolve(Within within) noexcept;
+inline bool is_over(Time deadline, const PromiseBase& sender) noexcept {
+  return deadline <= static_cast<const Shard*>(sender.core)->now();
+}
+
+/// For an ask whose handler runs while it is being awaited: its letter comes back by staying where
+/// it is, with an answer or a failure in it.
+void begin_immediate(Letter& letter, ActorCell& cell, Time deadline) noexcept;
+/// Its asker is gone.
+void abandon_immediate(Letter* letter) noexcept;
+/// The letter, if it holds an answer; throws the failure that it holds instead.
+Letter* checked_answer(Letter* letter);
 
 /// Where a message goes.
 struct Destination {
@@ -38,6 +54,12 @@ class SendWaiter : public Waiter {
 
   /// Sends. Returns whether the coroutine suspends.
   bool send(PromiseBase& promise) noexcept;
+  /// Goes on waiting for a letter whose handler has begun, and kept its Reply.
+  bool wait_for_answer(PromiseBase& promise) noexcept;
+  /// The answered letter; throws what went wrong instead.
+  Letter* take_answer();
+  /// Throws if the letter was not taken.
+  void check_taken();
 
   // For mailboxes and peers.
   Letter* letter() const noexcept { return letter_; }
@@ -60,12 +82,6 @@ class SendWaiter : public Waiter {
   void receipt_came(Receipt& receipt) noexcept;
   /// The letter was ended by someone else, or never taken.
   void refused(Error error) noexcept;
-
- protected:
-  /// The answered letter; throws what went wrong instead.
-  Letter* take_answer();
-  /// Throws if the letter was not taken.
-  void check_taken();
 
  private:
   enum class State : std::uint8_t {
@@ -93,5 +109,4 @@ class SendWaiter : public Waiter {
   State state_ = State::ours;
 };
 
-}  // namespace detail
-}  // namespace hyperframes
+}  // namespace hyperframes::detail

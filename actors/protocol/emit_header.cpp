@@ -77,7 +77,7 @@ class HeaderEmitter {
     close(value);
   }
 
-  // ---- structs ---------------------------------------------------------------------------------
+  // ---- structs --------------------------------------------------------------
 
   std::string struct_field_type(const Field& field) const {
     if (field.type.base == Base::object) return types_.fields_name(field.type.index);
@@ -170,7 +170,7 @@ class HeaderEmitter {
     line("  static constexpr bool is_struct = {};", object.is_struct);
   }
 
-  // ---- tables ----------------------------------------------------------------------------------
+  // ---- tables ---------------------------------------------------------------
 
   void forward(const Object& object) {
     open(object);
@@ -305,7 +305,7 @@ class HeaderEmitter {
     }
   }
 
-  // ---- services --------------------------------------------------------------------------------
+  // ---- services -------------------------------------------------------------
 
   std::string request(const Method& method) const {
     return cpp_name(types_.object(method.request));
@@ -407,11 +407,12 @@ class HeaderEmitter {
       line("");
       const std::string name = method_name(method.name), method_tag = tag(method);
       if (method.oneway) {
-        call(method, "tell", "::hyperframes::Tell", name);
+        call(method, "tell", fmt::format("::hyperframes::Tell<{}>", method_tag), name);
       } else {
         documentation(method.documentation, "  ");
         call(method, "ask", fmt::format("::hyperframes::Ask<{}>", method_tag), name);
-        call(method, "tell", "::hyperframes::Tell", "tell_" + snake_case(method.name));
+        call(method, "tell", fmt::format("::hyperframes::Tell<{}>", method_tag),
+             "tell_" + snake_case(method.name));
       }
       call(method, "try_tell", "bool", "try_" + snake_case(method.name));
     }

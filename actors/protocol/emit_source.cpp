@@ -46,7 +46,7 @@ class SourceEmitter {
   void open(const Declared& declared) { line("namespace {} {{", flatc_namespace(declared)); }
   void close() { line("}}\n"); }
 
-  // ---- values that a schema does not know ------------------------------------------------------
+  // ---- values that a schema does not know -----------------------------------
 
   // An enum whose every value is allowed needs no check; nor does a type without such fields.
   bool enum_needs_check(int index) const { return !types_.enumeration(index).bit_flags; }
@@ -93,7 +93,7 @@ class SourceEmitter {
     return result + ")";
   }
 
-  // ---- structs ---------------------------------------------------------------------------------
+  // ---- structs --------------------------------------------------------------
 
   void structure(int index) {
     const Object& object = types_.object(index);
@@ -123,7 +123,7 @@ class SourceEmitter {
     return fmt::format("::{}::known({})", flatc_namespace(enumeration), value);
   }
 
-  // ---- tables ----------------------------------------------------------------------------------
+  // ---- tables ---------------------------------------------------------------
 
   void table(int index) {
     const Object& object = types_.object(index);
@@ -332,7 +332,7 @@ class SourceEmitter {
     }
   }
 
-  // ---- services --------------------------------------------------------------------------------
+  // ---- services -------------------------------------------------------------
 
   void service(const Service& service) {
     const std::string scope = defined(service);

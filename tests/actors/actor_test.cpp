@@ -1,6 +1,7 @@
 #include <hyperframes/actors/actor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/scope.hpp>
 
 #include "support.hpp"
@@ -290,4 +291,79 @@ TEST_CASE("actors stop their children before they end") {
     CHECK(world.node.names().empty());
   });
   CHECK(journal.lines == std::vector<std::string>{"parent ends after 2"});
+}
+
+TEST_CASE("a node may be destroyed after its runtime was stopped") {
+  hf::Runtime runtime({.shards = 2});
+  Journal journal;
+  {
+    hf::Node node(runtime);
+    runtime.run([&](hf::Runtime&) -> Task<void> {
+      for (unsigned shard : {0u, 1u}) {
+        auto counter = co_await node.spawn<Counter>({.shard = shard}, &journal);
+        co_await counter.tell_add_slowly({.delta = 1'000'000});
+        co_await counter.tell_keep({.delta = 1});
+        co_await counter.note({.delta = 1});
+        auto ask = [](demo::CounterRef counter) -> Task<void> {
+          co_await counter.add({.delta = 1}, hf::within(1h));
+        };
+        hf::Shard::current()->spawn(ask(counter));
+      }
+      co_await hf::sleep_for(1ms);
+    });
+    CHECK(runtime.stop(5s).clean);
+  }
+  CHECK(journal.destroyed == 2);
+}
+
+TEST_CASE("an actor that spawns another and then fails to start says so to its spawner") {
+  struct Failing final : demo::OtherCounter::Actor {
+    Task<void> started() override {
+      co_await spawn<Counter>({}, nullptr);
+      throw hf::Error(Errc::not_found, "open its file", "it is not there");
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  };
+  World world;
+  world.run([&]() -> Task<void> {
+    CHECK(co_await code_of<demo::OtherCounterRef>(world.node.spawn<Failing>("failing")) ==
+          Errc::not_found);
+    CHECK(world.node.actor_count() == 0);
+  });
+}
+
+TEST_CASE("a spawner that is destroyed by what it starts takes it along") {
+  struct Ungrateful final : demo::OtherCounter::Actor {
+    Ungrateful(std::unique_ptr<hf::Scope>* spawners, bool suspends, Journal* journal)
+        : spawners(spawners), suspends(suspends), journal(journal) {}
+    ~Ungrateful() override { ++journal->destroyed; }
+    Task<void> started() override {
+      ++journal->started;
+      spawners->reset();
+      if (!suspends) return {};
+      return nap();
+    }
+    static Task<void> nap() { co_await hf::sleep_for(1h); }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+    std::unique_ptr<hf::Scope>* spawners;
+    bool suspends;
+    Journal* journal;
+  };
+  for (const bool suspends : {false, true}) {
+    Journal journal;
+    World world;
+    world.run([&]() -> Task<void> {
+      auto spawners = std::make_unique<hf::Scope>();
+      auto spawn = [](hf::Node* node, std::unique_ptr<hf::Scope>* spawners, bool suspends,
+                      Journal* journal) -> Task<void> {
+        co_await node->spawn<Ungrateful>({}, spawners, suspends, journal);
+        ++journal->started;
+      };
+      spawners->spawn(spawn(&world.node, &spawners, suspends, &journal));
+      co_await hf::sleep_for(10ms);
+      CHECK(world.node.actor_count() == 0);
+    });
+    CHECK(journal.started == 1);
+    CHECK(journal.destroyed == 1);
+  }
 }

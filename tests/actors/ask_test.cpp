@@ -1,6 +1,9 @@
 #include <hyperframes/actors/ask.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
+#include <hyperframes/runtime/scope.hpp>
+#include <memory>
 
 #include "support.hpp"
 
@@ -216,4 +219,278 @@ TEST_CASE("a tell is done when the mailbox took it") {
     CHECK(journal.lines ==
           std::vector<std::string>{"note 1", "note 2", "note 3", "note 4", "note 5", "note 6"});
   }
+}
+
+// ---- handlers that run while their message is being sent --------------------
+
+namespace {
+
+using Action = std::function<Task<void>(hf::Reply<demo::Total>&)>;
+
+/// Does with each message what a test says.
+class Scripted final : public demo::Counter::Actor {
+ public:
+  explicit Scripted(Action action) : action_(std::move(action)) {}
+  Task<void> add(demo::Increment, hf::Reply<demo::Total> reply) override {
+    co_await action_(reply);
+  }
+  Task<void> note(demo::Increment) override {
+    hf::Reply<demo::Total> none(nullptr);
+    co_await action_(none);
+  }
+  Task<void> add_beside(demo::Increment request, hf::Reply<demo::Total> reply) override {
+    return add(request, std::move(reply));
+  }
+  Task<void> add_named(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  Task<void> add_slowly(demo::Increment, hf::Reply<demo::Total>) override { return {}; }
+  Task<void> keep(demo::Increment, hf::Reply<demo::Total>) override { return {}; }
+  Task<void> release(demo::Nothing, hf::Reply<demo::Nothing>) override { return {}; }
+  Task<void> forget(demo::Nothing, hf::Reply<demo::Nothing>) override { return {}; }
+  Task<void> refuse(demo::Named, hf::Reply<demo::Total>) override { return {}; }
+  Task<void> crash(demo::Named, hf::Reply<demo::Nothing>) override { return {}; }
+  Task<void> echo(demo::Named, hf::Segments, hf::Reply<hf::WithSegments<demo::Sum>>) override {
+    return {};
+  }
+
+ private:
+  Action action_;
+};
+
+Task<void> ask_once(demo::CounterRef counter, std::vector<std::string>* lines) {
+  const auto value = co_await counter.add({.delta = 1});
+  lines->push_back("answer " + std::to_string(value.total()));
+}
+Task<void> tell_once(demo::CounterRef counter, std::vector<std::string>* lines) {
+  co_await counter.note({.delta = 1});
+  lines->push_back("told");
+}
+
+}  // namespace
+
+TEST_CASE("an idle actor handles a message before the send returns") {
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto counter = co_await world.node.spawn<Counter>({}, &journal);
+    co_await counter.note({.delta = 1});
+    CHECK(journal.lines == std::vector<std::string>{"note 1"});
+    co_await counter.tell_add_slowly({.delta = 5});
+    CHECK(journal.lines.back() == "begin 5");
+    co_await counter.note({.delta = 2});  // waits its turn
+    CHECK(journal.lines.back() == "begin 5");
+    co_await counter.add({.delta = 0});
+    CHECK(journal.lines == std::vector<std::string>{"note 1", "begin 5", "end 5", "note 2"});
+  });
+  CHECK(world.metric("hyperframes_letters_total") == 4);
+}
+
+TEST_CASE("what waits in a mailbox is handled before what is sent later") {
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto counter = co_await world.node.spawn<Counter>({}, &journal);
+    for (int i = 0; i < 1000; i += 2) {
+      CHECK(counter.try_note({.delta = i}));  // never runs anything
+      if (i % 7 == 0) co_await hf::yield();
+      co_await counter.note({.delta = i + 1});
+    }
+    co_await counter.add({.delta = 0});
+  });
+  REQUIRE(journal.lines.size() == 1000);
+  bool in_order = true;
+  for (std::size_t i = 0; i < 1000; ++i)
+    in_order &= journal.lines[i] == "note " + std::to_string(i);
+  CHECK(in_order);
+}
+
+TEST_CASE("a turn is not entered again by a handler that runs inside it") {
+  std::vector<std::string> lines;
+  World world;
+  world.run([&]() -> Task<void> {
+    demo::CounterRef first, second;
+    first = co_await world.node.spawn<Scripted>({}, [&](auto& reply) -> Task<void> {
+      lines.push_back(reply ? "first begins" : "first is told");
+      if (!reply) co_return;
+      co_await second.add({.delta = 1});
+      lines.push_back("first ends");
+      reply.send({.total = 1});
+    });
+    second = co_await world.node.spawn<Scripted>({}, [&](auto& reply) -> Task<void> {
+      lines.push_back("second begins");
+      co_await first.note({.delta = 1});
+      lines.push_back("second ends");
+      reply.send({.total = 2});
+    });
+    co_await first.add({.delta = 1});
+    co_await hf::yield();
+  });
+  CHECK(lines == std::vector<std::string>{"first begins", "second begins", "second ends",
+                                          "first ends", "first is told"});
+}
+
+TEST_CASE("a sender may be destroyed by the handler of what it sends") {
+  for (const bool asks : {false, true}) {
+    for (const bool suspends : {false, true}) {
+      for (const bool answers : {false, true}) {
+        std::vector<std::string> lines;
+        World world;
+        world.run([&]() -> Task<void> {
+          auto senders = std::make_unique<hf::Scope>();
+          auto actor = co_await world.node.spawn<Scripted>({}, [&](auto& reply) -> Task<void> {
+            if (!senders) {
+              if (reply) reply.send({.total = 7});
+              co_return;
+            }
+            lines.push_back("handled");
+            senders.reset();
+            CHECK(!reply.wanted());
+            if (suspends) co_await hf::sleep_for(1ms);
+            if (reply && answers) reply.send({.total = 1});
+          });
+          senders->spawn(asks ? ask_once(actor, &lines) : tell_once(actor, &lines));
+          co_await hf::sleep_for(10ms);
+          const auto value = co_await actor.add({.delta = 0});
+          CHECK(value.total() == 7);
+        });
+        CHECK(lines == std::vector<std::string>{"handled"});
+        CHECK(world.metric("hyperframes_late_replies_total") == (asks ? 1 : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("an asker that is destroyed after its handler answered leaves nothing behind") {
+  std::vector<std::string> lines;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto senders = std::make_unique<hf::Scope>();
+    auto actor = co_await world.node.spawn<Scripted>({}, [&](auto& reply) -> Task<void> {
+      reply.send({.total = 1});
+      senders.reset();
+      co_return;
+    });
+    senders->spawn(ask_once(actor, &lines));
+    co_await hf::sleep_for(10ms);
+  });
+  CHECK(lines.empty());
+}
+
+TEST_CASE("a handler that cancels its asker is answered for, or not, as it chose") {
+  for (const bool answers : {false, true}) {
+    World world;
+    world.run([&]() -> Task<void> {
+      hf::CancelSource source;
+      std::vector<hf::Reply<demo::Total>> kept;
+      auto actor = co_await world.node.spawn<Scripted>({}, [&](auto& reply) -> Task<void> {
+        source.cancel();
+        if (answers) reply.send({.total = 1});
+        kept.push_back(std::move(reply));
+        co_return;
+      });
+      const auto code = co_await code_of<demo::Total>(
+          hf::with_cancellation(source, Task<demo::Total>(actor.add({.delta = 1}))));
+      if (answers) {
+        CHECK(!code);
+      } else {
+        CHECK(code == Errc::cancelled);
+      }
+      kept.clear();
+    });
+  }
+}
+
+TEST_CASE("an ask whose deadline has passed already is not begun") {
+  for (unsigned shard : {0u, 1u}) {
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      auto counter = co_await world.node.spawn<Counter>({.shard = shard});
+      CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1}, hf::within(-1ms))) ==
+            Errc::deadline_exceeded);
+      const auto value = co_await counter.add({.delta = 0});
+      CHECK(value.total() == 0);
+    });
+  }
+}
+
+TEST_CASE("a coroutine that sends without pause leaves others their turn") {
+  for (const bool asks : {false, true}) {
+    World world;
+    bool enough = false;
+    world.run([&]() -> Task<void> {
+      auto counter = co_await world.node.spawn<Counter>({});
+      hf::Scope scope;
+      auto send = [](demo::CounterRef counter, bool asks, bool* enough) -> Task<void> {
+        while (!*enough) {
+          if (asks) {
+            co_await counter.add({.delta = 1});
+          } else {
+            co_await counter.note({.delta = 1});
+          }
+        }
+      };
+      scope.spawn(send(counter, asks, &enough));
+      scope.spawn(send(counter, asks, &enough));
+      for (int i = 0; i < 100; ++i) co_await hf::yield();
+      enough = true;
+      co_await scope.join();
+    });
+  }
+}
+
+TEST_CASE("a long chain of actors that ask each other does not use up the stack") {
+  World world;
+  const long total = world.run([&]() -> Task<long> {
+    demo::CounterRef next;
+    for (int i = 0; i < 5000; ++i) {
+      auto forward = [next](auto& reply) mutable -> Task<void> {
+        return hf::co_invoke(
+            [](demo::CounterRef next, hf::Reply<demo::Total> reply) -> Task<void> {
+              long total = 0;
+              if (next) {
+                const auto value = co_await next.add({.delta = 1});
+                total = value.total();
+              }
+              reply.send({.total = total + 1});
+            },
+            next, std::move(reply));
+      };
+      next = co_await world.node.spawn<Scripted>({}, Action(forward));
+    }
+    const auto value = co_await next.add({.delta = 1}, hf::within(1h));
+    co_return value.total();
+  });
+  CHECK(total == 5000);
+}
+
+TEST_CASE("an actor's own task may ask it, and it may crash over that") {
+  struct Restless final : demo::OtherCounter::Actor {
+    explicit Restless(Journal* journal) : journal(journal) { start(run(this)); }
+    ~Restless() override { ++journal->destroyed; }
+    static Task<void> run(Restless* actor) {
+      Journal* const journal = actor->journal;
+      try {
+        co_await actor->self().add({.delta = 1});
+      } catch (const hf::Error& error) {
+        journal->lines.push_back(std::string(error.found()));
+        throw;
+      }
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      throw std::logic_error("no luck");
+      co_return;
+    }
+    Journal* journal;
+  };
+  Log log;
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto actor = co_await world.node.spawn<Restless>({}, &journal);
+    const auto down = co_await world.node.join(actor);
+    CHECK(down.reason == hf::ExitReason::crashed);
+    CHECK(down.text == "no luck");
+  });
+  CHECK(journal.destroyed == 1);
+  REQUIRE(journal.lines.size() == 1);
+  CHECK(journal.lines[0].find("no luck") != std::string::npos);
 }

@@ -211,8 +211,8 @@ TEST_CASE("or to the dead letters, if its specification says so") {
     auto counter = co_await world.node.spawn<Counter>(
         {.name = "counter", .restart = {.kind = Restart::permanent}, .keep_mailbox = false},
         &journal);
-    co_await counter.tell_crash({.name = "now"});
-    co_await counter.note({.delta = 1});
+    CHECK(counter.try_crash({.name = "now"}));
+    CHECK(counter.try_note({.delta = 1}));
     CHECK(co_await code_of<demo::Total>(counter.add({.delta = 2})) == Errc::actor_down);
     const auto value = co_await counter.add({.delta = 4});
     CHECK(value.total() == 4);
