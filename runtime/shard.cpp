@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cassert>
+#include <hyperframes/runtime/detail/current_pool.hpp>
 #include <hyperframes/runtime/detail/launch.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/runtime.hpp>
@@ -44,8 +45,13 @@ struct Shard::Root : detail::ListNode {
 }
 
 CurrentShard::CurrentShard(Shard& shard) noexcept
-    : previous_(std::exchange(current_shard, &shard)) {}
-CurrentShard::~CurrentShard() { current_shard = previous_; }
+    : previous_(std::exchange(current_shard, &shard)) {
+  detail::current_frame_pool = shard.frames_;
+}
+CurrentShard::~CurrentShard() {
+  current_shard = previous_;
+  detail::current_frame_pool = previous_ ? previous_->frames_ : nullptr;
+}
 
 Shard::Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor)
     : runtime_(runtime),

@@ -1,5 +1,6 @@
 #include <cassert>
 #include <cstdlib>
+#include <hyperframes/runtime/detail/current_pool.hpp>
 #include <hyperframes/runtime/detail/frame_pool.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/shard.hpp>
@@ -14,6 +15,9 @@
 #endif
 
 namespace hyperframes::detail {
+
+constinit thread_local FramePool* current_frame_pool = nullptr;
+
 namespace {
 constexpr std::size_t slab_size = 256 << 10;
 
@@ -97,7 +101,7 @@ void FramePool::retire(FramePool* pool) noexcept {
 
 void* pool_allocate(std::size_t size) {
   if constexpr (pooled) {
-    if (Shard* shard = Shard::current()) return shard->frames_->allocate(size);
+    if (FramePool* pool = current_frame_pool) return pool->allocate(size);
   }
   return allocate_from_heap(size);
 }
@@ -105,18 +109,17 @@ void* pool_allocate(std::size_t size) {
 void pool_release(void* block) noexcept {
   if (!block) return;
   FrameHeader* header = static_cast<FrameHeader*>(block) - 1;
-  if (!header->owner) {
+  FramePool* const owner = header->owner;
+  if (owner && owner == current_frame_pool) return owner->release(header);
+  if (!owner) {
     std::free(header);
     return;
   }
-  Shard* shard = Shard::current();
-  if (shard && shard->frames_ == header->owner) {
-    header->owner->release(header);
-  } else if (shard) {
+  if (Shard* shard = Shard::current()) {
     shard->send_home(header);
   } else {
     auto* frame = static_cast<FreeFrame*>(block);
-    header->owner->take_back(frame, frame);
+    owner->take_back(frame, frame);
   }
 }
 
