@@ -154,7 +154,7 @@ bool ReceiveAccount::charge(Lane lane, std::uint64_t cost) noexcept {
   LaneWindow& window = lane_of(lane);
   if (cost > window.window - window.used) return false;
   window.used += cost;
-  listen();
+  if (!listening_ && window.used - window.owed >= window.window / 2) listen();
   return true;
 }
 
@@ -251,7 +251,7 @@ void ReceiveAccount::give_back(Charge charge, std::uint64_t cost) noexcept {
   } else {
     LaneWindow& window = lanes_[static_cast<std::size_t>(charge)];
     window.owed += cost;
-    listen();
+    if (listening_) listen();
     if (window.owed >= window.window / 4) owner_->on_credit_owed();
   }
 }

@@ -118,7 +118,8 @@ FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const Fra
   if (static_cast<std::uint8_t>(at[3]) & ~frame_flag::known) return FrameFault::flags;
   if (load_little<std::uint32_t>(at + at_reserved)) return FrameFault::reserved;
 
-  FrameHeader header;
+  // Straight into place: a header of its own to copy from would cost more than all the checks.
+  FrameHeader& header = into;
   header.kind = static_cast<FrameKind>(at[1]);
   header.lane = static_cast<Lane>(at[2]);
   header.flags = static_cast<std::uint8_t>(at[3]);
@@ -132,9 +133,7 @@ FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const Fra
 
   if (header.channel >= limits.channels) return FrameFault::channel;
   if (is_sequenced(header.kind) != (header.sequence != 0)) return FrameFault::sequence;
-  if (const FrameFault fault = check_sizes(header, limits); fault != FrameFault::none) return fault;
-  into = header;
-  return FrameFault::none;
+  return check_sizes(header, limits);
 }
 
 Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size> bytes) {

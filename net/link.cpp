@@ -13,12 +13,15 @@ namespace {
 constexpr std::size_t copy_limit = 4096;
 constexpr std::size_t staging_bytes = 64 << 10;
 constexpr std::uint64_t batch_bytes = 256 << 10;
+// With so many bytes of small messages queued on a lane, a sender that can wait does: until they
+// are on their way, still warm in the caches, and the peer has something to do meanwhile.
+constexpr std::uint64_t pace_bytes = 64 << 10;
 // Bulk goes ahead once after this many batches that had no place for it.
 constexpr unsigned bulk_patience = 8;
 // From this much on, bytes are received straight into the message's memory.
 constexpr std::uint64_t direct_limit = 32 << 10;
 // What is received is acknowledged at the latest after so much, or so long.
-constexpr std::uint64_t ack_bytes = 128 << 10, ack_frames = 256;
+constexpr std::uint64_t ack_bytes = 256 << 10, ack_frames = 2048;
 constexpr Duration ack_delay = 20ms;
 constexpr Duration retry_delay = 1ms;
 // Requests of the peer that wait to be answered; more is an attack on our memory.
@@ -171,14 +174,14 @@ bool Link::promise_room(Envelope& envelope) noexcept {
   return true;
 }
 
-Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane) {
+Link::Room Link::try_send(Message& message, std::uint64_t total, Lane lane, bool may_wait) {
   LaneOut& to = out(lane);
   if (is_prepaid(message.envelope, total)) {
     queue(message, total, lane, ++to.last_message, frame_flag::prepaid);
     return Room::taken;
   }
-  if (to.anybody_waits() || to.announced || credit_cost(total) > to.window / 2 ||
-      !take_room(message.envelope, total, to))
+  if (to.anybody_waits() || to.announced || (may_wait && to.staged >= pace_bytes) ||
+      credit_cost(total) > to.window / 2 || !take_room(message.envelope, total, to))
     return Room::none;
   queue(message, total, lane, ++to.last_message);
   return Room::taken;
@@ -241,7 +244,7 @@ void Link::pump(Lane name) noexcept {
     Session::SendAwaiter& first = *next_to_go(lane);
     const bool granted = first.announced_ && first.announced_ == lane.announced && lane.granted;
     if (!granted) {
-      if (lane.announced || lane.window == 0) return;
+      if (lane.announced || lane.window == 0 || lane.staged >= pace_bytes) return;
       if (credit_cost(first.total_) > lane.window / 2) {
         // Requests overtake what is queued, so the peer would hear of two granted messages at once.
         if (lane.not_begun || !acknowledges()) return;
@@ -280,7 +283,9 @@ void Link::queue(Message& message, std::uint64_t total, Lane lane, std::uint64_t
   } else {
     queue_large(message, total, lane, number, flags);
   }
-  message = Message();
+  message.metadata.reset();
+  message.body.reset();
+  message.segments.clear();
   LaneOut& to = out(lane);
   to.queue.back().answers += answers;
   ++to.frames;
@@ -310,7 +315,7 @@ void Link::queue_small(const Message& message, std::uint64_t total, Lane lane, s
   const auto put = [&](const Buffer& part) {
     if (part.empty()) return;
     std::byte* const aligned = begin + wire::align_part(static_cast<std::uint64_t>(at - begin));
-    std::memset(at, 0, static_cast<std::size_t>(aligned - at));
+    if (at != aligned) std::memset(at, 0, static_cast<std::size_t>(aligned - at));
     std::memcpy(aligned, part.data(), part.size());
     at = aligned + part.size();
   };
@@ -318,12 +323,16 @@ void Link::queue_small(const Message& message, std::uint64_t total, Lane lane, s
   put(message.body);
   for (const Buffer& segment : message.segments) put(segment);
 
-  auto& queue = out(lane).queue;
-  if (!queue.empty() && !queue.back().large() && queue.back().begin + queue.back().size == frame &&
-      queue.back().size < staging_bytes) {
-    queue.back().size += size;
-    ++queue.back().frames;
-    return;
+  LaneOut& to = out(lane);
+  to.staged += size;
+  auto& queue = to.queue;
+  if (!queue.empty()) {
+    Outgoing& last = queue.back();
+    if (!last.large() && last.begin + last.size == frame && last.size < staging_bytes) {
+      last.size += size;
+      ++last.frames;
+      return;
+    }
   }
   Outgoing& run = queue.emplace_back();
   run.owner = staging_;
@@ -509,7 +518,7 @@ void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
       --lane.frames;
     } else {
       lane.frames -= next.frames;
-      emit_run(next, batch);
+      emit_run(lane, next, batch);
     }
     const bool goes_on =
         !left_.empty() && left_.back().lane == name && left_.back().last + 1 == first;
@@ -535,11 +544,12 @@ void Link::emit_frame(const FrameHeader& header, std::string_view text, Segments
   batch.push_back(staging_.slice(static_cast<std::size_t>(at - staging_.data()), size));
 }
 
-void Link::emit_run(Outgoing& run, Segments& batch) {
+void Link::emit_run(LaneOut& lane, Outgoing& run, Segments& batch) {
   for (std::byte *at = run.begin, *end = run.begin + run.size; at != end;) {
     finish_encoded(at, ++sequence_, delivered_);
     at += FrameHeader::size + encoded_length(at);
   }
+  lane.staged -= run.size;
   queued_bytes_ -= run.size - run.frames * FrameHeader::size;
   batch.push_back(
       run.owner.slice(static_cast<std::size_t>(run.begin - run.owner.data()), run.size));
@@ -744,10 +754,10 @@ bool Link::deliver_at_once(const std::byte* payload) {
     corrupt("message " + std::to_string(frame_.message) + " is out of order");
     return false;
   }
-  auto head = wire::decode_head(
-      std::span<const std::byte, wire::envelope_size>(payload, wire::envelope_size), frame_.total);
-  if (!head) {
-    fail(head.error());
+  const std::span<const std::byte, wire::envelope_size> bytes(payload, wire::envelope_size);
+  wire::MessageHead head;
+  if (!wire::read_head(bytes, frame_.total, head)) {
+    fail(wire::decode_head(bytes, frame_.total).error());
     return false;
   }
   const std::uint64_t cost = credit_cost(frame_.total);
@@ -761,14 +771,25 @@ bool Link::deliver_at_once(const std::byte* payload) {
   const std::size_t size = frame_.total - wire::envelope_size;
   Buffer rest = account_->allocate(charge, cost, size);
   if (size) std::memcpy(rest.data(), payload + wire::envelope_size, size);
-  auto message = wire::decode_parts(*head, std::move(rest));
+  lane.last_message = frame_.message;
+  delivered_ = frame_.sequence;
+  unacked_bytes_ += FrameHeader::size + frame_.length;
+  head.envelope.link = settings_.index;
+  if (head.only_body(frame_.total)) {
+    if (!settle(head.envelope, frame_.total, frame_.flags)) return false;
+    ++lane.received_count;
+    // Built where the handler takes it: each move on the way would cost as much as the copy above.
+    owner_.handler().on_message(
+        session_, frame_.lane,
+        Message{
+            .envelope = head.envelope, .metadata = {}, .body = std::move(rest), .segments = {}});
+    return !end_;
+  }
+  auto message = wire::decode_parts(head, std::move(rest));
   if (!message) {
     fail(message.error());
     return false;
   }
-  lane.last_message = frame_.message;
-  delivered_ = frame_.sequence;
-  unacked_bytes_ += FrameHeader::size + frame_.length;
   deliver(frame_.lane, std::move(*message), frame_.total, frame_.flags);
   return !end_;
 }

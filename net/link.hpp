@@ -3,7 +3,7 @@
 //
 //   Link link(owner, session, std::move(transport), settings);
 //   link.start(welcome_frame);
-//   if (link.try_send(message, total, lane) == Link::Room::none) link.wait(awaiter);
+//   if (link.try_send(message, total, lane, true) == Link::Room::none) link.wait(awaiter);
 //
 // Small messages are encoded straight into a staging block, and everything that gathers there in a
 // turn leaves as one batch. A batch is kept until the peer has acknowledged all of it, so that
@@ -69,7 +69,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t largest_message() const noexcept { return settings_.largest_message; }
 
   /// Queues a message of `total` bytes on the wire if there is room now and nobody waits before it.
-  Room try_send(Message& message, std::uint64_t total, Lane lane);
+  /// `may_wait`: also turns away what can wait while much is queued that has not left yet.
+  Room try_send(Message& message, std::uint64_t total, Lane lane, bool may_wait);
   void wait(Session::SendAwaiter& awaiter) noexcept;
   /// An awaiter leaves before its message was queued.
   void leave(Session::SendAwaiter& awaiter) noexcept;
@@ -108,6 +109,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     bool granted = false;         ///< It may go now.
     std::uint64_t not_begun = 0;  ///< The granted message of which nothing has left yet.
     std::uint64_t frames = 0;     ///< Queued.
+    std::uint64_t staged = 0;     ///< Bytes of small messages, queued.
     std::uint64_t sent = 0, acknowledged = 0;  ///< Messages.
     bool anybody_waits() const noexcept { return !waiting.empty() || !waiting_answers.empty(); }
   };
@@ -202,7 +204,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void compose_controls(Segments& batch);
   void compose_lane(LaneOut& lane, Lane name, Segments& batch);
   void emit_frame(const FrameHeader& header, std::string_view text, Segments& batch);
-  void emit_run(Outgoing& run, Segments& batch);
+  void emit_run(LaneOut& lane, Outgoing& run, Segments& batch);
   bool emit_fragment(Outgoing& message, Lane lane, Segments& batch);
   bool queues_empty() const noexcept;
   void on_sent(Segments batch) noexcept override;

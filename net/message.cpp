@@ -53,6 +53,8 @@ std::uint64_t size_of(const Message& message) {
       throw Error(Errc::too_large, "send a message", over(what, size, limit),
                   "put large data into segments, or split the message");
   };
+  if (message.segments.empty() && message.metadata.empty() && message.body.size() <= max_body)
+    return envelope_size + message.body.size();  // most messages
   check("the bytes of its metadata are", message.metadata.size(), max_metadata);
   check("the bytes of its body are", message.body.size(), max_body);
   check("the number of its segments is", message.segments.count(), max_segments);
@@ -85,10 +87,9 @@ void encode_head(const Message& message, std::span<std::byte, envelope_size> int
   at[at_flags] = static_cast<std::byte>(envelope.flags);
 }
 
-Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
-                                std::uint64_t total) {
+bool read_head(std::span<const std::byte, envelope_size> bytes, std::uint64_t total,
+               MessageHead& head) noexcept {
   const std::byte* at = bytes.data();
-  MessageHead head;
   head.envelope.type_id = load_little<std::uint64_t>(at);
   head.envelope.target = load_little<std::uint64_t>(at + at_target);
   head.envelope.source = load_little<std::uint64_t>(at + at_source);
@@ -100,12 +101,20 @@ Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
   head.metadata_size = load_little<std::uint32_t>(at + at_metadata);
   head.body_size = load_little<std::uint32_t>(at + at_body);
   head.segment_count = load_little<std::uint16_t>(at + at_segments);
-  const auto kind = static_cast<std::uint8_t>(at[at_kind]);
+  head.envelope.kind = static_cast<MessageKind>(at[at_kind]);
   head.envelope.flags = static_cast<std::uint8_t>(at[at_flags]);
+  return head.envelope.kind <= last_message_kind && head.envelope.deadline_ns >= 0 &&
+         head.metadata_size <= max_metadata && head.body_size <= max_body &&
+         head.segment_count <= max_segments && head.least_size() <= total;
+}
 
-  if (kind > static_cast<std::uint8_t>(last_message_kind))
-    return corrupt("its kind is " + std::to_string(kind) + ", which this node does not know");
-  head.envelope.kind = static_cast<MessageKind>(kind);
+Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
+                                std::uint64_t total) {
+  MessageHead head;
+  if (read_head(bytes, total, head)) return head;
+  if (head.envelope.kind > last_message_kind)
+    return corrupt("its kind is " + std::to_string(static_cast<unsigned>(head.envelope.kind)) +
+                   ", which this node does not know");
   if (head.envelope.deadline_ns < 0) return corrupt("its deadline is negative");
   if (head.metadata_size > max_metadata)
     return corrupt(over("the bytes of its metadata are", head.metadata_size, max_metadata));
@@ -113,19 +122,15 @@ Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
     return corrupt(over("the bytes of its body are", head.body_size, max_body));
   if (head.segment_count > max_segments)
     return corrupt(over("the number of its segments is", head.segment_count, max_segments));
-  const std::uint64_t least =
-      head.prefix_size() + std::uint64_t{head.metadata_size} + std::uint64_t{head.body_size};
-  if (least > total)
-    return corrupt("its parts take at least " + std::to_string(least) + " bytes, it has " +
-                   std::to_string(total));
-  return head;
+  return corrupt("its parts take at least " + std::to_string(head.least_size()) +
+                 " bytes, it has " + std::to_string(total));
 }
 
 Result<Message> decode_parts(const MessageHead& head, Buffer rest) {
   const std::uint64_t total = envelope_size + rest.size();
   Message message;
   message.envelope = head.envelope;
-  if (!head.metadata_size && !head.segment_count && head.body_size == rest.size()) {
+  if (head.only_body(total)) {
     message.body = std::move(rest);
     return message;
   }

@@ -90,6 +90,14 @@ struct MessageHead {
   std::uint64_t prefix_size() const noexcept {
     return envelope_size + std::uint64_t{segment_count} * sizeof(std::uint64_t);
   }
+  /// What the message takes at least, whatever its segments are.
+  std::uint64_t least_size() const noexcept {
+    return prefix_size() + std::uint64_t{metadata_size} + std::uint64_t{body_size};
+  }
+  /// The body is all that follows the envelope of a message of `total` bytes.
+  bool only_body(std::uint64_t total) const noexcept {
+    return !metadata_size && !segment_count && envelope_size + body_size == total;
+  }
 };
 
 /// The bytes `message` takes on the wire. Throws Errc::too_large, with the limit that it breaks.
@@ -103,6 +111,10 @@ void encode_head(const Message& message, std::span<std::byte, envelope_size> int
 /// text.
 Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
                                 std::uint64_t total);
+
+/// The same into `head`, for the path of every message; false leaves the reason to `decode_head`.
+bool read_head(std::span<const std::byte, envelope_size> bytes, std::uint64_t total,
+               MessageHead& head) noexcept;
 
 /// Cuts what follows the envelope of a message into its parts, which share `rest`.
 Result<Message> decode_parts(const MessageHead& head, Buffer rest);

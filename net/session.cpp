@@ -6,11 +6,6 @@ namespace hyperframes::net {
 
 Session::~Session() = default;
 
-Session::SendAwaiter Session::send(Message message, Lane lane, Time deadline) {
-  if (deadline == Time{}) deadline = after(timing().default_deadline());
-  return SendAwaiter(*this, std::move(message), lane, deadline);
-}
-
 namespace {
 
 Error too_large(std::uint64_t total, std::uint64_t limit) {
@@ -41,7 +36,7 @@ Result<void> Session::try_send(Message& message, Lane lane) {
     return error;
   }
   if (total > link->largest_message()) return too_large(total, link->largest_message());
-  if (link->try_send(message, total, lane) == detail::Link::Room::taken) return {};
+  if (link->try_send(message, total, lane, false) == detail::Link::Room::taken) return {};
   return Error(Errc::exhausted, "send a message without waiting",
                "the peer has granted no room for it on lane '" + std::string(name(lane)) + "' yet",
                "wait with send, or try again later");
@@ -58,12 +53,11 @@ Session::Stats Session::stats() const {
   return stats;
 }
 
-Session::SendAwaiter::SendAwaiter(Session& session, Message message, Lane lane,
-                                  Time deadline) noexcept
-    : Waiter(deadline), session_(&session), message_(std::move(message)), lane_(lane) {}
+void Session::SendAwaiter::set_default_deadline() noexcept {
+  set_deadline(after(timing().default_deadline()));
+}
 
-Session::SendAwaiter::~SendAwaiter() {
-  if (!promise() || outcome() == Outcome::woken) return;
+void Session::SendAwaiter::leave_unsent() noexcept {
   unlink();
   if (session_->link_) link_->leave(*this);  // links live as long as their session
 }
@@ -74,12 +68,12 @@ bool Session::SendAwaiter::await_ready() {
   if (const Error* refusal = link_->refusal()) throw *refusal;
   total_ = wire::size_of(message_);
   if (total_ > link_->largest_message()) throw too_large(total_, link_->largest_message());
-  return link_->try_send(message_, total_, lane_) == detail::Link::Room::taken;
+  return link_->try_send(message_, total_, lane_, true) == detail::Link::Room::taken;
 }
 
 void Session::SendAwaiter::enqueue() noexcept { link_->wait(*this); }
 
-void Session::SendAwaiter::await_resume() {
+void Session::SendAwaiter::throw_unless_sent() const {
   if (failure_) throw *failure_;
   if (promise()) throw_unless_woken("send a message");
 }

@@ -145,22 +145,35 @@ class SessionRef {
 /// Lives in the awaiting frame, with the message until that is queued.
 class Session::SendAwaiter : public hyperframes::detail::Waiter {
  public:
-  SendAwaiter(Session& session, Message message, Lane lane, Time deadline) noexcept;
+  SendAwaiter(Session& session, Message&& message, Lane lane, Time deadline) noexcept
+      : Waiter(deadline),
+        session_(&session),
+        message_(std::move(message)),
+        lane_(lane),
+        lasting_(deadline != Time{}) {}
   SendAwaiter(const SendAwaiter&) = delete;
-  ~SendAwaiter();
+  ~SendAwaiter() {
+    if (promise() && outcome() != Outcome::woken) leave_unsent();
+  }
 
   bool await_ready();
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) noexcept {
+    if (!lasting_) set_default_deadline();
     if (!begin(handle.promise())) return false;
     enqueue();
     return true;
   }
-  void await_resume();
+  void await_resume() {
+    if (promise() || failure_) throw_unless_sent();
+  }
 
  private:
   friend class detail::Link;
   void enqueue() noexcept;
+  void leave_unsent() noexcept;
+  void set_default_deadline() noexcept;
+  void throw_unless_sent() const;
 
   SessionRef session_;
   detail::Link* link_ = nullptr;
@@ -170,6 +183,12 @@ class Session::SendAwaiter : public hyperframes::detail::Waiter {
   std::uint64_t arrival_ = 0;    ///< The how manieth to wait on its lane.
   std::unique_ptr<Error> failure_;
   Lane lane_;
+  bool lasting_;  ///< It was given a deadline; else the default is looked up only if it waits.
 };
+
+// Inline, since most sends never wait: the message is moved once, straight into the awaiting frame.
+inline Session::SendAwaiter Session::send(Message message, Lane lane, Time deadline) {
+  return SendAwaiter(*this, std::move(message), lane, deadline);
+}
 
 }  // namespace hyperframes::net

@@ -190,7 +190,7 @@ Error BufferPool::refused(std::size_t size) const {
                "give the process more memory, or the pool a smaller quota");
 }
 
-bool BufferPool::take(std::size_t size, Buffer& into) noexcept {
+detail::Block* BufferPool::take(std::size_t size) noexcept {
   const std::size_t index = class_of(size);
   detail::Block* block = free_lists_[index];
   if (block) {
@@ -200,7 +200,7 @@ bool BufferPool::take(std::size_t size, Buffer& into) noexcept {
     block->next = nullptr;
   } else {
     block = allocate_block(class_size(index));
-    if (!block) return false;
+    if (!block) return nullptr;
     block->home = &home_;
     block->pool = this;
     block->dispose = &BufferPool::dispose;
@@ -208,8 +208,7 @@ bool BufferPool::take(std::size_t size, Buffer& into) noexcept {
   block->charged = block->capacity;
   used_ += block->charged;
   ++outstanding_;
-  into = Buffer::adopt(block, block->data, size);
-  return true;
+  return block;
 }
 
 void BufferPool::dispose(detail::Block* block) noexcept {
@@ -241,7 +240,9 @@ void BufferPool::dequeued() noexcept {
 void BufferPool::wake_waiters() noexcept {
   while (!waiters_.empty() && fits(waiters_.front().size_)) {
     AllocateAwaiter& waiter = waiters_.front();
-    waiter.refused_ = !take(waiter.size_, waiter.result_);
+    detail::Block* const block = take(waiter.size_);
+    waiter.refused_ = !block;
+    if (block) waiter.result_ = Buffer::adopt(block, block->data, waiter.size_);
     waiter.wake();
     dequeued();
   }
@@ -250,9 +251,10 @@ void BufferPool::wake_waiters() noexcept {
 Result<Buffer> BufferPool::try_allocate(std::size_t size) {
   // Those who wait come first.
   if (!fits_ever(size)) return too_large(size);
-  Buffer buffer;
   const bool room = waiters_.empty() && fits(size);
-  if (room && take(size, buffer)) return buffer;
+  if (room) {
+    if (detail::Block* const block = take(size)) return Buffer::adopt(block, block->data, size);
+  }
   ++exhausted_count_;
   return room ? refused(size) : exhausted(size);
 }
@@ -264,7 +266,9 @@ BufferPool::AllocateAwaiter BufferPool::allocate(std::size_t size, Time deadline
 bool BufferPool::AllocateAwaiter::await_ready() {
   if (!pool_.fits_ever(size_)) throw pool_.too_large(size_);
   if (!pool_.waiters_.empty() || !pool_.fits(size_)) return false;
-  refused_ = !pool_.take(size_, result_);
+  detail::Block* const block = pool_.take(size_);
+  refused_ = !block;
+  if (block) result_ = Buffer::adopt(block, block->data, size_);
   return true;
 }
 

@@ -90,6 +90,13 @@ class Buffer {
     return buffer;
   }
 
+  /// Lets go of the memory now.
+  void reset() noexcept {
+    if (block_) detail::release(std::exchange(block_, nullptr));
+    data_ = nullptr;
+    size_ = 0;
+  }
+
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
@@ -181,8 +188,8 @@ class BufferPool {
   static std::size_t class_of(std::size_t size) noexcept;
   static std::size_t class_size(std::size_t index) noexcept;
   static void dispose(detail::Block* block) noexcept;
-  /// False if the system has no memory.
-  bool take(std::size_t size, Buffer& into) noexcept;
+  /// Null if the system has no memory.
+  detail::Block* take(std::size_t size) noexcept;
   bool fits(std::size_t size) const noexcept;
   bool fits_ever(std::size_t size) const noexcept;
   void enqueue(AllocateAwaiter& waiter) noexcept;

@@ -83,6 +83,12 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_hardware(std::span<const 
   }
   for (; left >= 8; left -= 8, at += 8) crc = _mm_crc32_u64(crc, load_little(at));
   auto crc32 = static_cast<std::uint32_t>(crc);
+  if (left >= 4) {
+    std::uint32_t word;
+    std::memcpy(&word, at, sizeof word);
+    crc32 = _mm_crc32_u32(crc32, word);
+    left -= 4, at += 4;
+  }
   for (; left > 0; --left, ++at) crc32 = _mm_crc32_u8(crc32, static_cast<unsigned char>(*at));
   return ~crc32;
 }

@@ -38,6 +38,8 @@ class Waiter : public ListNode {
   void throw_unless_woken(const char* tried) const;
 
  protected:
+  /// For those who learn it late; before `begin`.
+  void set_deadline(Time deadline) noexcept { deadline_ = deadline; }
   /// Takes it out of its wait list, if it is in one. For destructors of classes that pass `left`.
   void leave() noexcept {
     if (!linked()) return;
