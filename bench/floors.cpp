@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 #include <stdexcept>
 #include <thread>
 
@@ -179,6 +180,142 @@ double raw_round_trip_one_ring_us(int count) {
   ::close(client);
   ::close(server);
   return took / count / 1000;
+}
+
+// ---- Many connections that each echo 64 bytes
+// ---------------------------------------------------
+
+namespace {
+
+/// A ring that keeps one receive, or one send and the receive after it, on each of many sockets.
+/// Successful sends leave no completion.
+class ManyRing {
+ public:
+  explicit ManyRing(std::vector<int> sockets) : sockets_(std::move(sockets)) {
+    io_uring_params parameters{};
+    parameters.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+    if (::io_uring_queue_init_params(1024, &ring_, &parameters) < 0)
+      throw std::runtime_error("no io_uring");
+    bytes_.resize(sockets_.size() * raw_message_bytes);
+  }
+  ~ManyRing() { ::io_uring_queue_exit(&ring_); }
+
+  void receive(std::size_t index) {
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
+    ::io_uring_prep_recv(entry, sockets_[index], at(index), raw_message_bytes, MSG_WAITALL);
+    ::io_uring_sqe_set_data64(entry, index + 1);
+  }
+  void send(std::size_t index) {
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
+    ::io_uring_prep_send(entry, sockets_[index], at(index), raw_message_bytes, MSG_NOSIGNAL);
+    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    ::io_uring_sqe_set_data64(entry, 0);
+  }
+  /// Waits, then calls received(index, whole) for each message, or end of stream, that has come.
+  template <class Received>
+  void turn(Received received) {
+    ::io_uring_submit_and_wait(&ring_, 1);
+    io_uring_cqe* entries[256];
+    const unsigned count = ::io_uring_peek_batch_cqe(&ring_, entries, 256);
+    for (unsigned i = 0; i < count; ++i)
+      if (entries[i]->user_data)
+        received(entries[i]->user_data - 1, entries[i]->res == static_cast<int>(raw_message_bytes));
+    ::io_uring_cq_advance(&ring_, count);
+  }
+  std::size_t count() const { return sockets_.size(); }
+
+ private:
+  char* at(std::size_t index) { return bytes_.data() + index * raw_message_bytes; }
+  io_uring ring_{};
+  std::vector<int> sockets_;
+  std::vector<char> bytes_;
+};
+
+}  // namespace
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+void serve_echo_raw(const std::vector<int>& sockets) {
+  ManyRing ring(sockets);
+  for (std::size_t i = 0; i < ring.count(); ++i) ring.receive(i);
+  for (std::size_t open = ring.count(); open > 0;)
+    ring.turn([&](std::size_t index, bool whole) {
+      if (!whole) {
+        --open;
+        return;
+      }
+      ring.send(index);
+      ring.receive(index);
+    });
+}
+
+double echo_server_cpu_us(int connections, int count,
+                          void (*serve)(const std::vector<int>& sockets)) {
+  std::vector<int> clients, servers;
+  for (int i = 0; i < connections; ++i) {
+    int server = -1;
+    clients.push_back(connected_pair(server));
+    servers.push_back(server);
+  }
+  double used = 0;
+  std::thread server([&] {
+    const double before = thread_cpu_seconds();
+    serve(servers);
+    used = thread_cpu_seconds() - before;
+  });
+  std::thread load([&] {
+    ManyRing ring(clients);
+    int sent = 0, received = 0;
+    const auto send_next = [&](std::size_t index) {
+      if (sent++ >= count) return;
+      ring.send(index);
+      ring.receive(index);
+    };
+    for (std::size_t i = 0; i < ring.count(); ++i) send_next(i);
+    while (received < count)
+      ring.turn([&](std::size_t index, bool) {
+        ++received;
+        send_next(index);
+      });
+    for (const int client : clients) ::shutdown(client, SHUT_WR);
+  });
+  load.join();
+  server.join();
+  for (const int client : clients) ::close(client);
+  for (const int accepted : servers) ::close(accepted);
+  return used / count * 1e6;
+}
+
+// ---- Blocks over a loopback TCP connection, one way
+// ------------------------------------------------------------------
+
+double raw_blocks_bytes_per_second(std::size_t block_bytes, int count) {
+  int receiver = -1;
+  const int sender = connected_pair(receiver);
+  std::thread source([&] {
+    std::vector<char> block(block_bytes, 1);
+    for (int i = 0; i < count; ++i)
+      for (std::size_t done = 0; done < block_bytes;) {
+        const ssize_t sent = ::send(sender, block.data() + done, block_bytes - done, MSG_NOSIGNAL);
+        if (sent <= 0) return;
+        done += static_cast<std::size_t>(sent);
+      }
+  });
+  std::vector<char> into(block_bytes);
+  const double start = now_ns();
+  for (int i = 0; i < count; ++i)
+    if (::recv(receiver, into.data(), block_bytes, MSG_WAITALL) !=
+        static_cast<ssize_t>(block_bytes))
+      throw std::runtime_error("the raw socket pair broke");
+  const double took = now_ns() - start;
+  source.join();
+  ::close(sender);
+  ::close(receiver);
+  return static_cast<double>(block_bytes) * count / took * 1e9;
 }
 
 }  // namespace hyperframes::bench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace hyperframes::bench {
 
@@ -17,5 +18,17 @@ int connected_pair(int& accepted);
 double raw_round_trip_us(bool poll, int count);
 /// The same with both ends on one ring, polling.
 double raw_round_trip_one_ring_us(int count);
+
+/// Of the calling thread.
+double thread_cpu_seconds();
+/// An io_uring loop that answers each 64-byte message on `sockets` with itself, until all have
+/// ended.
+void serve_echo_raw(const std::vector<int>& sockets);
+/// Microseconds of processor time that `serve` (as serve_echo_raw), in a thread of its own, takes a
+/// message, while another thread keeps one message in flight on each of `connections`.
+double echo_server_cpu_us(int connections, int count,
+                          void (*serve)(const std::vector<int>& sockets));
+/// Bytes a second through a pair of sockets, between two threads that call send and recv.
+double raw_blocks_bytes_per_second(std::size_t block_bytes, int count);
 
 }  // namespace hyperframes::bench

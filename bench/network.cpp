@@ -3,9 +3,13 @@
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <memory>
+#include <vector>
 
 #include "floors.hpp"
 #include "harness.hpp"
+#if HYPERFRAMES_BENCH_ASIO
+#include "peers/asio.hpp"
+#endif
 #if HYPERFRAMES_BENCH_ZMQ
 #include "peers/zmq.hpp"
 #endif
@@ -102,6 +106,81 @@ Task<double> pipelined(Pair& pair, int count) {
   co_return count / (now_ns() - start) * 1e9;
 }
 
+/// Sends an ask again each time that one was answered, as long as the crowd has some left.
+class Asker final : public net::MessageHandler {
+ public:
+  Asker(int& left, int& missing, Event& done) noexcept
+      : left_(left), missing_(missing), done_(done) {}
+
+ private:
+  void on_message(net::Session& session, net::Lane, net::Message message) noexcept override {
+    if (--missing_ == 0) return done_.set();
+    if (left_ == 0) return;
+    --left_;
+    net::Message next;
+    next.envelope.kind = net::MessageKind::ask;
+    next.body = std::move(message.body);
+    (void)session.try_send(next);
+  }
+  int& left_;
+  int& missing_;
+  Event& done_;
+};
+
+/// One server, and many nodes that each have a session with it; one ask in flight on each.
+class Crowd {
+ public:
+  explicit Crowd(int connections) : server_(server_runtime_, {}, answering_) {
+    const auto bound = server_runtime_.run(
+        [this](Runtime&) { return server_.listen(net::Endpoint::parse("tcp://127.0.0.1:0")); });
+    client_runtime_.run([&](Runtime& runtime) { return connect(runtime, bound, connections); });
+  }
+  ~Crowd() {
+    client_runtime_.run([this](Runtime&) { return end(); });
+  }
+  /// Microseconds of the server's processor time a message.
+  double server_cpu_us(int count) {
+    const double before = server_cpu();
+    client_runtime_.run([&](Runtime&) { return ask_all(count); });
+    return (server_cpu() - before) / count * 1e6;
+  }
+
+ private:
+  double server_cpu() {
+    return server_runtime_.run([](Runtime&) -> Task<double> { co_return thread_cpu_seconds(); });
+  }
+  Task<void> connect(Runtime& runtime, net::Endpoint bound, int connections) {
+    for (int i = 0; i < connections; ++i) {
+      askers_.push_back(std::make_unique<Asker>(left_, missing_, done_));
+      clients_.push_back(
+          std::make_unique<net::Network>(runtime, net::Network::Options(), *askers_.back()));
+      sessions_.push_back(co_await clients_.back()->connect(bound, after(5s)));
+    }
+  }
+  Task<void> ask_all(int count) {
+    left_ = missing_ = count;
+    done_.reset();
+    for (auto& session : sessions_) {
+      --left_;  // before the first answer can come; a young session may still wait for credit
+      co_await session->send(message(net::MessageKind::ask, body_bytes));
+    }
+    co_await done_.wait();
+  }
+  Task<void> end() {
+    sessions_.clear();
+    for (auto& client : clients_) co_await client->close(1s);
+  }
+
+  Runtime client_runtime_{options(false)}, server_runtime_{options(false)};
+  int left_ = 0, missing_ = 0;
+  Event done_;
+  Handler answering_;
+  net::Network server_;
+  std::vector<std::unique_ptr<Asker>> askers_;
+  std::vector<std::unique_ptr<net::Network>> clients_;
+  std::vector<net::SessionRef> sessions_;
+};
+
 /// Made on first use, and ended when another shape is needed: polling shards take a core each.
 class Pairs {
  public:
@@ -180,6 +259,35 @@ void add_network_rows(Runner& runner) {
 #endif
   runner.add(std::move(blocking));
   runner.add(std::move(rate));
+
+  static constexpr int connections = 100, messages = 60'000;
+  auto crowd = std::make_shared<std::unique_ptr<Crowd>>();
+  auto without_crowd = [crowd](void (*serve)(const std::vector<int>&)) {
+    return [=] {
+      crowd->reset();
+      return echo_server_cpu_us(connections, messages, serve);
+    };
+  };
+  Row many{.group = "tcp",
+           .name = "100 connections: server CPU a message",
+           .unit = "us",
+           .subject =
+               [pairs, crowd] {
+                 pairs->end();
+                 if (!*crowd) *crowd = std::make_unique<Crowd>(connections);
+                 return (*crowd)->server_cpu_us(messages);
+               },
+           .floor = {{"a raw io_uring loop", without_crowd(&serve_echo_raw), 1.2}},
+           .note =
+               "64 B asks answered through sessions, one in flight on each connection; time of "
+               "the server's thread, kernel included"};
+#if HYPERFRAMES_BENCH_ASIO
+  many.peer = Rival{"asio " + asio_peer::version() + ", async_read and async_write",
+                    without_crowd(&asio_peer::serve_echo), 1};
+#else
+  runner.leave_out("asio", "libasio-dev is not installed");
+#endif
+  runner.add(std::move(many));
 }
 
 }  // namespace hyperframes::bench
