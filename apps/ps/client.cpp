@@ -33,26 +33,33 @@ struct Group {
   std::vector<std::uint32_t> rows;
 };
 
+// Slots are few, so the rows are counted into place: comparing them took a quarter of a pull.
 std::vector<Group> group_rows(const PlacementMap& map, TableId table,
                               std::span<const std::uint64_t> ids) {
-  struct Place {
-    ShardId shard;
-    Slot slot;
-    std::uint32_t row;
-    auto operator<=>(const Place&) const = default;
-  };
-  std::vector<Place> places(ids.size());
-  for (std::uint32_t row = 0; row < ids.size(); ++row) {
-    const Slot slot = slot_of(table, ids[row]);
-    places[row] = {map.shard_of(slot), slot, row};
+  std::vector<Slot> slots(ids.size());
+  std::vector<std::uint32_t> begin(slot_count + 1);  // where each slot's rows begin
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    slots[row] = slot_of(table, ids[row]);
+    ++begin[slots[row] + 1u];
   }
-  std::ranges::sort(places);
+  std::map<ShardId, Group> by_shard;
+  std::vector<Group*> group_of(slot_count);
+  for (std::uint32_t slot = 0; slot < slot_count; ++slot) {
+    const std::uint32_t count = begin[slot + 1];
+    begin[slot + 1] += begin[slot];
+    if (count == 0) continue;
+    const ShardId shard = map.shard_of(static_cast<Slot>(slot));
+    group_of[slot] = &by_shard.try_emplace(shard, Group{.shard = shard, .rows = {}}).first->second;
+  }
+  std::vector<std::uint32_t> rows(ids.size());
+  std::vector<std::uint32_t> next(begin);
+  for (std::uint32_t row = 0; row < ids.size(); ++row) rows[next[slots[row]]++] = row;
+  for (std::uint32_t slot = 0; slot < slot_count; ++slot)
+    if (group_of[slot] != nullptr)
+      group_of[slot]->rows.insert(group_of[slot]->rows.end(), rows.begin() + begin[slot],
+                                  rows.begin() + next[slot]);
   std::vector<Group> groups;
-  for (const auto& place : places) {
-    if (groups.empty() || groups.back().shard != place.shard)
-      groups.push_back({.shard = place.shard, .rows = {}});
-    groups.back().rows.push_back(place.row);
-  }
+  for (auto& [shard, group] : by_shard) groups.push_back(std::move(group));
   return groups;
 }
 
