@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/session.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -51,6 +52,29 @@ TEST_CASE(
   CHECK(parts[2] == "body");
   CHECK(parts[3] == "one");
   CHECK(parts[4] == std::string(100'000, 'x'));
+}
+
+TEST_CASE("a sender that never looks back does not queue its whole window before it sends") {
+  Node server, client;
+  const auto node = client.connect(server.listen());
+  const int count = 20'000;
+  std::uint64_t most = 0;
+  client.run([&] {
+    return hf::co_invoke(
+        [](net::Network* network, std::uint64_t node, int count,
+           std::uint64_t* most) -> hf::Task<void> {
+          auto session = network->session(node);
+          for (int i = 0; i < count; ++i) {
+            Message message;
+            message.body = hf::Buffer::copy_of(std::string(64, 'x'));
+            co_await session->send(std::move(message), Lane::normal);
+            *most = std::max(*most, session->stats().queued_bytes);
+          }
+        },
+        &client.network, node, count, &most);
+  });
+  REQUIRE(eventually([&] { return server.handler.count == count; }));
+  CHECK(most <= 64 << 10);
 }
 
 TEST_CASE("messages of one lane arrive in the order in which they were sent, whatever their size") {
