@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <hyperframes/apps/ps/model.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <initializer_list>
+#include <set>
 #include <sstream>
 
 namespace hyperframes::ps {
@@ -25,10 +27,13 @@ class Section {
           std::initializer_list<std::string_view> known)
       : node_(std::move(node)), file_(std::move(file)), what_(std::move(what)) {
     if (!node_.IsMap()) fail(node_, "is not a mapping", "write it as 'key: value' lines");
+    std::set<std::string> seen;
     for (const auto& entry : node_) {
       if (!entry.first.IsScalar())
         fail(entry.first, "has a key that is " + text(entry.first), "write keys as plain words");
       const auto& key = entry.first.Scalar();
+      if (!seen.insert(key).second)
+        fail(entry.first, "has '" + key + "' twice", "take one of them out");
       if (std::ranges::find(known, key) != known.end()) continue;
       std::string keys;
       for (const auto name : known) keys += (keys.empty() ? "" : ", ") + std::string(name);
@@ -142,6 +147,9 @@ double logloss(float z, float label) noexcept {
 
 ModelConfig ModelConfig::load(const std::string& path) {
   std::ifstream file(path);
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored))
+    throw Error(Errc::invalid_argument, "read the model's description '" + path + "'",
+                "it is a folder", "give the YAML file as --model_config");
   if (!file)
     throw Error(Errc::not_found, "read the model's description '" + path + "'",
                 "it can't be opened", "check --model_config");

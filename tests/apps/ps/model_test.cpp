@@ -196,3 +196,19 @@ TEST_CASE("a model's fingerprint tells all that changes its rows or gradients, a
     for (std::size_t j = 0; j < i; ++j) CHECK(others[i] != others[j]);
   }
 }
+
+TEST_CASE("a key that stands twice in a model is refused with its line") {
+  CHECK_THAT(error_of(std::string(text) + "epochs: 2\n"),
+             ContainsSubstring("has 'epochs' twice") && ContainsSubstring("line 11"));
+  CHECK_THAT(error_of("model: logistic_regression\nfields: [{name: a, l2: 1, l2: 2}]\n"),
+             ContainsSubstring("'l2' twice"));
+}
+
+TEST_CASE("a folder given as a model is called a folder") {
+  try {
+    ModelConfig::load("/");
+    FAIL("it was taken");
+  } catch (const hyperframes::Error& error) {
+    CHECK_THAT(error.what(), ContainsSubstring("it is a folder"));
+  }
+}
