@@ -1,9 +1,11 @@
 #include <openssl/crypto.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <hyperframes/net/key.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/log.hpp>
 #include <memory>
 
 namespace hyperframes::net {
@@ -17,6 +19,16 @@ bool is_space(std::byte byte) noexcept {
 constexpr const char* recipe =
     "make one with: head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE";
 
+/// Who can read it can join, so the owner alone should. It is a warning, for groups may be meant.
+void warn_if_others_read(std::FILE* file, const std::string& path) {
+  struct stat status = {};
+  if (::fstat(::fileno(file), &status) != 0 || (status.st_mode & 077) == 0) return;
+  char mode[8];
+  std::snprintf(mode, sizeof mode, "%03o", status.st_mode & 0777u);
+  log::warning("the key file '" + path + "' is open to others than its owner (mode " + mode +
+               "): chmod 600 '" + path + "'");
+}
+
 }  // namespace
 
 Key Key::from_file(const std::string& path) {
@@ -24,6 +36,7 @@ Key Key::from_file(const std::string& path) {
   const auto close = [](std::FILE* file) { std::fclose(file); };
   std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rbe"), close);
   if (!file) throw Error::system(errno, tried, {}, recipe);
+  warn_if_others_read(file.get(), path);
   std::vector<std::byte> bytes(largest_size + 2);
   std::size_t size = std::fread(bytes.data(), 1, bytes.size(), file.get());
   const bool failed = std::ferror(file.get()) != 0;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <hyperframes/net/key.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/log.hpp>
 #include <string>
 
 using hf::net::Key;
@@ -53,4 +54,20 @@ TEST_CASE("a key file that is too long or missing is refused by its path") {
     CHECK(error.code() == std::errc::no_such_file_or_directory);
     CHECK(std::string(error.what()).find("/does/not/exist") != std::string::npos);
   }
+}
+
+TEST_CASE("a key file that others can read is taken with a warning that does not show it") {
+  const TemporaryFile file("0123456789abcdef");
+  std::string said;
+  hf::log::set_sink([&](hf::log::Level, std::string_view text) { said += text; });
+  namespace fs = std::filesystem;
+  fs::permissions(file.path, fs::perms::owner_read);
+  Key::from_file(file.path);
+  CHECK(said.empty());
+  fs::permissions(file.path, fs::perms::owner_read | fs::perms::others_read);
+  Key::from_file(file.path);
+  hf::log::set_sink({});
+  CHECK(said.find("mode 404") != std::string::npos);
+  CHECK(said.find("chmod 600") != std::string::npos);
+  CHECK(said.find("0123456789") == std::string::npos);
 }
