@@ -1,8 +1,10 @@
 #include <condition_variable>
+#include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -17,6 +19,10 @@ class ThreadOffload final : public Offload {
     try {
       for (unsigned i = 0; i < threads; ++i)
         threads_.emplace_back([state = state_, i] { state->serve(i); });
+    } catch (const std::system_error& error) {
+      end(no_deadline);
+      throw Error(error.code(), "start a thread for blocking calls", {},
+                  "raise the limits of memory (ulimit -v) and of processes (ulimit -u)");
     } catch (...) {
       end(no_deadline);
       throw;

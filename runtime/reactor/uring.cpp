@@ -222,11 +222,12 @@ class UringReactor final : public Reactor {
         ::listen(descriptor, backlog) < 0) {
       const int failure = errno;
       ::close(descriptor);
-      throw Error::system(failure, tried, {},
-                          failure == EADDRINUSE
-                              ? "another process listens there; stop it or choose another port"
-                          : failure == EADDRNOTAVAIL ? "use an address of this host"
-                                                     : "");
+      throw Error::system(
+          failure, tried, {},
+          failure == EADDRINUSE ? "another process listens there; stop it or choose another port"
+          : failure == EADDRNOTAVAIL ? "use an address of this host"
+          : failure == EACCES        ? "choose a port above 1023: lower ones need a privilege"
+                                     : "");
     }
     return descriptor;
   }
