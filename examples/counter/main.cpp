@@ -64,8 +64,10 @@ hf::Task<void> ask(hf::Node* node, hf::net::Endpoint endpoint) {
 int main(int argument_count, char** arguments) {
   const std::string role = argument_count == 3 ? arguments[1] : "";
   if (role != "serve" && role != "ask") {
-    std::cerr << "usage: example_counter serve|ask tcp://HOST:PORT\n";
-    return 2;
+    const std::string argument = argument_count == 2 ? arguments[1] : "";
+    const bool help = argument == "--help" || argument == "-h";
+    (help ? std::cout : std::cerr) << "usage: example_counter serve|ask tcp://HOST:PORT\n";
+    return help ? 0 : 2;
   }
   // Blocked before there are other threads, so that only sigwait() below sees them.
   sigset_t signals;

@@ -45,13 +45,16 @@ hf::Task<void> run(hf::Node* node, std::string word) {
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  if (argument_count != 2) {
-    std::cerr << "usage: example_inbox WORD < TEXT\n";
-    return 2;
+  const std::string word = argument_count == 2 ? arguments[1] : "";
+  if (word.empty() || word.starts_with('-')) {
+    const bool help = word == "--help" || word == "-h";
+    (help ? std::cout : std::cerr) << "usage: example_inbox WORD < TEXT\n"
+                                      "counts how often the word stands in the text\n";
+    return help ? 0 : 2;
   }
   hf::Runtime runtime({.shards = 1});
   hf::Node node(runtime);
-  runtime.run([&](hf::Runtime&) { return run(&node, arguments[1]); });
+  runtime.run([&](hf::Runtime&) { return run(&node, word); });
   runtime.run([&](hf::Runtime&) { return node.close(2s); });
   return 0;
 }

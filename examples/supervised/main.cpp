@@ -9,6 +9,7 @@
 #include <hyperframes/runtime/runtime.hpp>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 
 #include "divider.fbs.hpp"
 
@@ -66,7 +67,14 @@ hf::Task<void> run(hf::Node* node) {
 
 }  // namespace
 
-int main() {
+int main(int argument_count, char** arguments) {
+  if (argument_count > 1) {
+    const std::string argument = arguments[1];
+    const bool help = argument == "--help" || argument == "-h";
+    (help ? std::cout : std::cerr) << "usage: example_supervised\n"
+                                      "crashes an actor until its supervisor gives it up\n";
+    return help ? 0 : 2;
+  }
   hf::Runtime runtime({.shards = 1});
   hf::Node node(runtime);
   runtime.run([&](hf::Runtime&) { return run(&node); });

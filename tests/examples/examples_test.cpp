@@ -100,6 +100,18 @@ TEST_CASE("the counter example says what is wrong when nobody listens") {
   CHECK(client.wait() == 1);
 }
 
+TEST_CASE("the examples explain themselves") {
+  for (const char* program : {EXAMPLE_COUNTER, EXAMPLE_INBOX, EXAMPLE_SUPERVISED}) {
+    Program help({program, "--help"});
+    CHECK(help.line().starts_with("usage: example_"));
+    help.rest();
+    CHECK(help.wait() == 0);
+    Program wrong({program, "--nosuch"});
+    CHECK(wrong.rest().empty());
+    CHECK(wrong.wait() == 2);
+  }
+}
+
 TEST_CASE("the inbox example counts words") {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "to be or not to be\n";
