@@ -29,7 +29,8 @@ struct DemoOptions {
   bool quick = false;      ///< One seed and one candidate: for tests.
   bool keep = false;       ///< Keep the work folder.
 
-  /// Throws `invalid_argument` for choices that can't work together.
+  /// Throws for choices that can't work together, and for files and folders that can't be used.
+  /// Makes the work folder.
   void check() const;
 };
 

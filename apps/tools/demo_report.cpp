@@ -12,6 +12,11 @@ namespace {
 
 using Align = Table::Align;
 
+// A terminal's width, within what is pleasant to read.
+std::size_t line_cells(const Screen& screen) {
+  return std::clamp<std::size_t>(screen.width(), 60, 100);
+}
+
 std::string signed_text(double value) { return fmt::format("{:+.4f}", value); }
 
 void check_split(const SplitOutcome& split, std::vector<std::string>& failures) {
@@ -48,11 +53,11 @@ void check_audit(const AuditOutcome& audit, std::vector<std::string>& failures) 
 Table score_table(const DemoOutcome& outcome, const Screen& screen) {
   Table table({{"split", Align::left},
                {"run", Align::left},
-               {"model AUC"},
-               {"baseline AUC"},
+               {"AUC"},
+               {"baseline"},
                {"margin"},
-               {"model logloss"},
-               {"baseline logloss"},
+               {"logloss"},
+               {"baseline"},
                {"samples/s"}});
   for (const SplitOutcome& split : outcome.splits) {
     if (&split != &outcome.splits.front()) table.add_rule();
@@ -78,40 +83,70 @@ Table score_table(const DemoOutcome& outcome, const Screen& screen) {
   return table;
 }
 
-Table fact_table(const DemoOutcome& outcome, const Screen& screen) {
-  Table table({{"", Align::left}, {"", Align::left}});
+/// What a fact is called, and what is known of it: wrapped into lines that fit the screen.
+class Facts {
+ public:
+  explicit Facts(const Screen& screen) : screen_(screen) {}
+  void add(std::string_view name, std::string_view text, Tone tone = Tone::plain) {
+    const std::string head = fmt::format("{:<{}}", name, indent);
+    const std::string wrapped = wrap_text(text, line_cells(screen_) - indent);
+    for (std::size_t at = 0; at <= wrapped.size();) {
+      const std::size_t end = std::min(wrapped.find('\n', at), wrapped.size());
+      text_ += at == 0 ? head : std::string(indent, ' ');
+      text_ += screen_.paint(wrapped.substr(at, end - at), tone) + "\n";
+      at = end + 1;
+    }
+  }
+  const std::string& text() const noexcept { return text_; }
+
+ private:
+  static constexpr std::size_t indent = 21;
+  const Screen& screen_;
+  std::string text_;
+};
+
+std::string facts_of(const DemoOutcome& outcome, const Screen& screen) {
+  Facts facts(screen);
   for (const SplitOutcome& split : outcome.splits) {
     std::string text = split.chosen;
     for (const Candidate& candidate : split.candidates)
       text += fmt::format("{} {} {:.4f}",
                           &candidate == &split.candidates.front() ? "; validation AUC:" : ",",
                           candidate.name, candidate.validation.auc);
-    table.add_row({fmt::format("model, {} split", split.name), text});
+    facts.add(fmt::format("model, {} split", split.name), text);
   }
-  table.add_row({"samples/s",
-                 fmt::format("{} over all final runs, the kill included; durability {}",
-                             with_separators(static_cast<std::uint64_t>(outcome.samples_per_s())),
-                             outcome.durability)});
-  for (const KillOutcome& kill : outcome.kills)
-    table.add_row(
-        {"recovery",
-         kill.recovery_ms < 0
-             ? screen.paint(kill.server + " acknowledged no push after its kill", Tone::bad)
-             : fmt::format("{:.0f} ms from the kill of {} to its first "
-                           "acknowledged push",
-                           kill.recovery_ms, kill.server)});
+  facts.add("samples/s",
+            fmt::format("{} over all final runs{}",
+                        with_separators(static_cast<std::uint64_t>(outcome.samples_per_s())),
+                        outcome.kills.empty() ? "" : ", the kill included"));
+  facts.add("durability", outcome.durability);
+  for (const KillOutcome& kill : outcome.kills) {
+    if (kill.recovery_ms < 0)
+      facts.add("recovery", kill.server + " acknowledged no push after its kill", Tone::bad);
+    else
+      facts.add("recovery", fmt::format("{:.0f} ms from the kill of {} to its next push",
+                                        kill.recovery_ms, kill.server));
+  }
   const AuditOutcome& audit = outcome.audit;
-  table.add_row(
-      {"audit",
-       screen.paint(fmt::format("{} pushes acknowledged, {} of them applied once, {} lost, "
-                                "{} duplicated; {} in doubt",
-                                with_separators(audit.acknowledged), with_separators(audit.applied),
-                                with_separators(audit.lost), with_separators(audit.duplicated),
-                                with_separators(audit.in_doubt)),
-                    audit.clean() ? Tone::good : Tone::bad)});
-  table.add_row({"time", minutes_text(std::chrono::duration_cast<Duration>(
-                             std::chrono::duration<double>(outcome.seconds)))});
-  return table;
+  const Tone tone = audit.clean() ? Tone::good : Tone::bad;
+  facts.add("audit",
+            fmt::format("{} pushes acknowledged, {} of them applied once",
+                        with_separators(audit.acknowledged), with_separators(audit.applied)),
+            tone);
+  facts.add("",
+            fmt::format("{} lost, {} duplicated; {} in doubt", with_separators(audit.lost),
+                        with_separators(audit.duplicated), with_separators(audit.in_doubt)),
+            tone);
+  facts.add("time", minutes_text(std::chrono::duration_cast<Duration>(
+                        std::chrono::duration<double>(outcome.seconds))));
+  return facts.text();
+}
+
+/// "PASSED  text", wrapped under its text.
+std::string verdict(std::string_view word, Tone tone, const std::string& text,
+                    const Screen& screen) {
+  const std::string head = fmt::format("{}  ", screen.paint(word, tone));
+  return wrap_text(head + text, line_cells(screen), display_width(head)) + "\n";
 }
 
 nlohmann::json parse_json(const std::string& text, const std::string& source) {
@@ -183,15 +218,15 @@ std::vector<std::string> failures_of(const DemoOutcome& outcome) {
 }
 
 std::string report_of(const DemoOutcome& outcome, const Screen& screen) {
-  std::string text = score_table(outcome, screen).render(screen) + "\n" +
-                     fact_table(outcome, screen).render(screen) + "\n";
+  std::string text =
+      score_table(outcome, screen).render(screen) + "\n" + facts_of(outcome, screen) + "\n";
   const std::vector<std::string> failures = failures_of(outcome);
-  for (const std::string& failure : failures)
-    text += screen.paint("FAILED", Tone::bad) + "  " + failure + "\n";
+  for (const std::string& failure : failures) text += verdict("FAILED", Tone::bad, failure, screen);
   if (failures.empty())
-    text +=
-        screen.paint("PASSED", Tone::good) +
-        "  the model wins on every split, and each acknowledged push was applied exactly once\n";
+    text += verdict("PASSED", Tone::good,
+                    "the model wins on every split, and each acknowledged push was applied "
+                    "exactly once",
+                    screen);
   return text;
 }
 

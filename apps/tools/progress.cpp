@@ -217,6 +217,26 @@ std::string cut_to_width(std::string_view text, std::size_t cells) {
   return kept;
 }
 
+std::string wrap_text(std::string_view text, std::size_t cells, std::size_t indent) {
+  std::string wrapped;
+  std::size_t used = 0;  // cells of the line under way
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    const std::size_t size = display_width(word);
+    if (used != 0 && used + 1 + size > cells) {
+      wrapped += "\n" + std::string(indent, ' ');
+      used = indent;
+    } else if (used != 0) {
+      wrapped += ' ';
+      ++used;
+    }
+    wrapped += word;
+    used += size;
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  return wrapped;
+}
+
 std::string with_separators(std::uint64_t value) {
   std::string text = std::to_string(value);
   for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");

@@ -86,6 +86,9 @@ class Table {
 std::size_t display_width(std::string_view text);
 /// At most `cells` of `text`, which keeps its escape sequences.
 std::string cut_to_width(std::string_view text, std::size_t cells);
+/// Lines of at most `cells`, broken at spaces, all but the first indented by `indent`; a longer
+/// word stays whole. Without a newline at the end.
+std::string wrap_text(std::string_view text, std::size_t cells, std::size_t indent = 0);
 /// "1,234,567".
 std::string with_separators(std::uint64_t value);
 /// "830 B", "12.4 MB".

@@ -1,6 +1,9 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
+#include <fstream>
 #include <hyperframes/apps/ps/model.hpp>
 #include <hyperframes/apps/tools/demo_options.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -46,7 +49,34 @@ TEST_CASE("a demo that can't work is refused with a remedy before anything start
   CHECK(refusal_of({.ratings = "/nowhere/ratings.csv"}).find("/nowhere/ratings.csv") !=
         std::string::npos);
   CHECK(refusal_of({.workdir = std::filesystem::temp_directory_path().root_path()})
-            .find("not an empty folder") != std::string::npos);
+            .find("not empty") != std::string::npos);
+}
+
+TEST_CASE(
+    "a result's file and a work folder that can't be used are refused before anything starts") {
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("hyperframes-demo-options-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto text_of = [](const DemoOptions& options) -> std::string {
+    try {
+      options.check();
+    } catch (const Error& error) {
+      CHECK_FALSE(error.remedy().empty());
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(text_of({.json = folder / "none/result.json"}).find("--json") != std::string::npos);
+  CHECK(text_of({.json = folder}).find("folder") != std::string::npos);
+  CHECK(text_of({.json = folder / "result.json"}).empty());
+  CHECK(std::filesystem::is_empty(folder));
+  std::ofstream(folder / "file") << "kept";
+  CHECK(text_of({.json = folder / "file"}).empty());
+  CHECK(std::filesystem::file_size(folder / "file") == 4);
+  CHECK(text_of({.workdir = folder / "file"}).find("no folder") != std::string::npos);
+  CHECK(text_of({.workdir = folder / "file/work"}).find("--workdir") != std::string::npos);
+  CHECK(text_of({.workdir = folder / "work"}).empty());
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("the model files that the demo brings along are models") {

@@ -113,6 +113,26 @@ TEST_CASE("the report shows each seed, the mean, both baselines and the recovery
     CHECK(report.find(text) != std::string::npos);
 }
 
+TEST_CASE("the report fits a terminal of 80 columns, and breaks only between words") {
+  DemoOutcome outcome = good_outcome();
+  outcome.audit = {.acknowledged = 1'061'440, .applied = 1'061'440, .in_doubt = 12};
+  outcome.splits[0].runs[0].test.auc = .1;
+  outcome.unexpected_ends.push_back("worker-1 ended with status 3");
+  for (const std::size_t width : {80, 120}) {
+    const Screen screen({.file = -1, .terminal = false, .colours = true, .width = width});
+    const std::string report = report_of(outcome, screen);
+    INFO(report);
+    std::size_t at = 0;
+    while (at < report.size()) {
+      const std::size_t end = report.find('\n', at);
+      CHECK(display_width(report.substr(at, end - at)) <= width);
+      at = end + 1;
+    }
+    CHECK(report.find("is needed") != std::string::npos);
+    CHECK(report.find("1,061,440 pushes acknowledged") != std::string::npos);
+  }
+}
+
 TEST_CASE("the JSON has the promised keys, and no others") {
   const auto json = nlohmann::json::parse(json_of(good_outcome()));
   const auto keys = [](const nlohmann::json& object) {

@@ -38,6 +38,15 @@ Screen plain_screen(bool unicode = false, bool colours = false) {
   return Screen({.file = -1, .terminal = false, .colours = colours, .unicode = unicode});
 }
 
+TEST_CASE("text is wrapped at spaces, by the cells that it takes") {
+  CHECK(wrap_text("", 10).empty());
+  CHECK(wrap_text("one two", 10) == "one two");
+  CHECK(wrap_text("one two three", 8, 2) == "one two\n  three");
+  CHECK(wrap_text("\x1b[32mone\x1b[0m two", 7) == "\x1b[32mone\x1b[0m two");
+  CHECK(wrap_text("PASSED  two three", 11, 8) == "PASSED  two\n        three");
+  CHECK(wrap_text("a/very/long/path and more", 8) == "a/very/long/path\nand more");
+}
+
 TEST_CASE("a refresh replaces the lines of the one before") {
   Capture capture;
   Screen screen(on_terminal(capture));
