@@ -201,7 +201,7 @@ protocol::ServerLease::Fields Coordinator::server_lease(bool granted) const {
   return {.granted = granted,
           .lease_ms = milliseconds(timing().lease()),
           .view_version = view_.version(),
-          .num_shards = options_.num_shards,
+          .num_shards = store_->num_shards(),
           .cluster = view_.cluster()};
 }
 

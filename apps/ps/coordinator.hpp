@@ -24,7 +24,7 @@ inline constexpr const char* coordinator_name = "ps/coordinator";
 
 struct CoordinatorOptions {
   std::string path{};             ///< The database file. Its folder is made if it is missing.
-  std::uint32_t num_shards = 16;  ///< Parameter shards; fixed by the first placement.
+  std::uint32_t num_shards = 0;   ///< Fixed by the first placement. 0: as it did, 16 before.
   std::uint32_t num_servers = 1;  ///< How many the first placement waits for.
   std::uint32_t staleness_bound = 3;
   Duration heartbeat_timeout = 30s;  ///< After which a silent worker is evicted.

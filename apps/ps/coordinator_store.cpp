@@ -16,6 +16,7 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr std::int64_t schema_version = 2;
+constexpr std::uint32_t usual_num_shards = 16;
 constexpr std::uint32_t kept_past_workers = 256;
 constexpr std::size_t max_tables = 4096;
 
@@ -236,6 +237,7 @@ void CoordinatorStore::State::load() {
 
 void CoordinatorStore::State::check_num_shards() {
   const auto map = placement();
+  if (options.num_shards == 0) options.num_shards = map ? map->shard_count() : usual_num_shards;
   if (!map || map->shard_count() == options.num_shards) return;
   throw Error(Errc::invalid_argument,
               fmt::format("coordinate {} parameter shards with the database '{}'",
@@ -369,7 +371,12 @@ void CoordinatorStore::State::place_shards() {
                         server.name));
     return;
   }
-  if (members.size() < options.num_servers) return;
+  if (members.size() < options.num_servers) {
+    log::info(
+        fmt::format("{} of {} servers are here; the parameter shards are placed with the last",
+                    members.size(), options.num_servers));
+    return;
+  }
   std::vector<NodeId> nodes;
   for (const auto& server : members) nodes.push_back(server.node_id);
   const auto map = PlacementMap::first(options.num_shards, nodes);
@@ -812,6 +819,7 @@ CoordinatorStore::CoordinatorStore(Options options, Time now)
 CoordinatorStore::~CoordinatorStore() = default;
 
 std::uint64_t CoordinatorStore::cluster() const noexcept { return state_->cluster; }
+std::uint32_t CoordinatorStore::num_shards() const noexcept { return state_->options.num_shards; }
 std::uint64_t CoordinatorStore::view_version() const noexcept { return state_->view_version; }
 
 ClusterView CoordinatorStore::view() {

@@ -65,7 +65,8 @@ class CoordinatorStore {
   struct Options {
     std::string path{};             ///< The database file; its folder exists.
     std::uint32_t num_servers = 1;  ///< The first placement waits for so many.
-    std::uint32_t num_shards = 16;  ///< Fixed once the first placement is made.
+    /// Fixed once the first placement is made. 0: as it is fixed, 16 while it is not.
+    std::uint32_t num_shards = 0;
     std::uint32_t staleness_bound = 3;
     Duration server_lease = timing().lease();
     Duration heartbeat_timeout = 30s;  ///< A worker that is silent for longer is evicted.
@@ -95,6 +96,8 @@ class CoordinatorStore {
   /// the placement has, `version_mismatch` for a database of another version, and what SQLite says.
   CoordinatorStore(Options options, Time now);
   ~CoordinatorStore();
+  /// What was given, or what stands in the database.
+  std::uint32_t num_shards() const noexcept;
   CoordinatorStore(const CoordinatorStore&) = delete;
   CoordinatorStore& operator=(const CoordinatorStore&) = delete;
 

@@ -175,6 +175,20 @@ TEST_CASE("another number of shards than the cluster was made with is refused") 
   CHECK(error.remedy().find("--num_shards 4") != std::string::npos);
 }
 
+TEST_CASE("without a number of shards the cluster's own counts, and 16 in a new one") {
+  Fixture f;
+  REQUIRE(f.join("a", 11));
+  f.store.reset();
+  f.options.num_shards = 0;
+  f.open();
+  CHECK(f.store->num_shards() == 4);
+  CHECK(f.store->view().placement->shard_count() == 4);
+  f.store.reset();
+  f.options.path += ".new";
+  f.open();
+  CHECK(f.store->num_shards() == 16);
+}
+
 // ---- The file -----------------------------------------------------------------------------------
 
 TEST_CASE("a database of another version names both versions") {
