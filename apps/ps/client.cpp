@@ -25,6 +25,8 @@ namespace {
 constexpr Duration watch_span = 20s;
 constexpr Duration connect_span = 2s;
 constexpr Duration waiting_after = 1s;
+constexpr Duration explanation_span = 500ms;
+constexpr Duration failure_memory = 2 * connect_span + 1s;  // longer than an attempt to connect
 constexpr Duration log_pause = 5s;
 
 /// Rows that belong to one parameter shard: indices into the caller's ids, by slot.
@@ -111,7 +113,8 @@ struct PsClient::State {
     std::string what;
     std::string cause;  // of the latest failure
     Time since;
-    bool patient = false;  // it is meant to take long, and hinders only if it fails
+    Time failed{};         // when that came
+    bool patient = false;  // it is meant to take long, and hinders only while it fails
 
    private:
     State& state_;
@@ -157,6 +160,7 @@ struct PsClient::State {
                         std::uint64_t step, float* into);
   Task<void> pull_from(TableSpec table, ShardId shard, Buffer ids, std::uint64_t step, float* into,
                        const Group* group);
+  Task<void> explain_silence(ShardId shard, std::uint64_t step);
   Task<void> push_message(TableSpec table, Message message, PushTerms terms);
   Task<void> push_to(TableSpec table, Message message, PushTerms terms);
   Task<std::vector<Message>> divide(TableSpec table, Message message);
@@ -207,6 +211,7 @@ auto PsClient::State::retry(std::string what, Attempt attempt, Judge judge, bool
 
 void PsClient::State::note_failure(Wait& wait, const Error& error) {
   wait.cause = error.found().empty() ? error.what() : error.found();
+  wait.failed = Clock::now();
   const bool lasting = Clock::now() - wait.since >= waiting_after;
   if (lasting && log_due.due())
     log::warning(fmt::format("{}: {}; trying again", wait.what, error.what()));
@@ -354,6 +359,25 @@ std::optional<protocol::WorkerClock> PsClient::State::clock_fields() const {
       .worker = clock->worker, .job = clock->job, .clock = clock->clock});
 }
 
+/// A pull was not answered in time. If the shard answers at all and holds pulls back, it is slower
+/// workers that it waits for: says so. If not, the caller's own error stands.
+Task<void> PsClient::State::explain_silence(ShardId shard, std::uint64_t step) {
+  if (!clock || view->staleness_bound >= step) co_return;
+  std::uint64_t waiting = 0;
+  try {
+    auto ref = co_await find_shard(shard);
+    const auto status = co_await ref.status({}, within(explanation_span));
+    waiting = status.pulls_waiting();
+  } catch (const Error&) {
+    // Then it is not the workers.
+  }
+  if (waiting == 0) co_return;
+  throw Error(
+      Errc::deadline_exceeded, fmt::format("pull for step {}", step),
+      fmt::format("it waits for a slower worker (staleness bound {})", view->staleness_bound),
+      "a worker that stays silent is given up after the server's --heartbeat_timeout");
+}
+
 /// `into`: `width` floats for each of `ids`, of which the group's are filled in. Both outlive it.
 Task<void> PsClient::State::pull_group(TableSpec table, std::span<const std::uint64_t> ids,
                                        Group group, std::uint64_t step, float* into) {
@@ -388,6 +412,7 @@ Task<void> PsClient::State::pull_from(TableSpec table, ShardId shard, Buffer ids
   auto part = co_await find_part(table, shard);
   const protocol::PullRequest::Fields fields{
       .map_version = view->placement->version(), .worker = clock_fields(), .step = step};
+  std::optional<Error> unanswered;
   try {
     auto rows = co_await part.pull(fields, Segments(std::move(ids)), within(options.attempt));
     const std::size_t row_bytes = table.width * sizeof(float);
@@ -400,10 +425,16 @@ Task<void> PsClient::State::pull_from(TableSpec table, ShardId shard, Buffer ids
     for (std::size_t i = 0; i < group->rows.size(); ++i)
       std::memcpy(into + std::size_t{group->rows[i]} * table.width, from + i * row_bytes,
                   row_bytes);
+    co_return;
   } catch (const Error& error) {
     if (!error.is(Errc::deadline_exceeded)) parts.erase({table.id, shard});
-    throw;
+    // A pull that waits is dropped there about when it is given up here.
+    if (!error.is(Errc::deadline_exceeded) && !error.is(Errc::no_reply)) throw;
+    unanswered = error;
   }
+  co_await yield();  // throws if it is this chain whose deadline has passed
+  co_await explain_silence(shard, step);
+  throw *unanswered;
 }
 
 Task<std::vector<float>> PsClient::pull(TableSpec table, std::vector<std::uint64_t> ids,
@@ -615,7 +646,9 @@ Task<void> PsClient::start() {
   State::Wait wait(state, "the servers that the parameter shards wait for");
   while (!state.view || !state.view->placement) {
     if (state.failure) throw *state.failure;
-    co_await state.view_changed.wait();
+    co_await state.pause(waiting_after);
+    if (state.view && !state.view->placement && state.log_due.due())
+      log::info("waits for more servers: the parameter shards are not placed yet");
   }
 }
 
@@ -708,8 +741,10 @@ Task<protocol::ShardStatus> PsClient::shard_status(ShardId shard) {
 
 std::string PsClient::waiting() const {
   const Time since = Clock::now() - waiting_after;
+  const Time recently = Clock::now() - failure_memory;
   for (const auto* wait : state_->waits) {  // oldest first
-    if (wait->since > since || (wait->patient && wait->cause.empty())) continue;
+    if (wait->since > since) continue;
+    if (wait->patient && (wait->cause.empty() || wait->failed < recently)) continue;
     return wait->cause.empty() ? wait->what : wait->what + ": " + wait->cause;
   }
   return {};

@@ -27,6 +27,7 @@ constexpr Duration report_interval = 500ms;
 constexpr Duration log_interval = 5s;
 constexpr Duration wait_pause = 200ms;
 constexpr Duration leave_grace = 3s;  // for the push in flight, then again for the good-bye
+constexpr Duration short_leave_grace = 500ms;
 constexpr std::size_t score_window = 16'384;
 
 using LeaseState = protocol::LeaseState;
@@ -95,10 +96,15 @@ class Worker {
   Task<void> wait_for_stop(Scope& scope) {
     co_await stop_.wait();
     end_line();
-    log::info("leaving: what is acknowledged stays, the rest of the unit is leased again");
-    co_await sleep_for(leave_grace);
+    log::info(terms_ ? "leaving: what is acknowledged stays, the rest of the unit is leased again"
+                     : "leaving before it has joined the job");
+    // Who is away already is not waited for as long as who may just be slow.
+    hurry_ = !terms_ || !client_.waiting().empty();
+    co_await sleep_for(grace());
     scope.cancel(Errc::shutting_down);
   }
+
+  Duration grace() const noexcept { return hurry_ ? short_leave_grace : leave_grace; }
 
   Task<void> work(Scope& scope) {
     // What may be wrong with the caller's files is said before anything is waited for.
@@ -126,7 +132,7 @@ class Worker {
     end_line();
     if (terms_) {
       try {
-        co_await with_deadline(say_good_bye(), after(leave_grace));
+        co_await with_deadline(say_good_bye(), after(grace()));
       } catch (const Error& error) {
         log::warning(fmt::format("could not leave job '{}' ({}); the coordinator will notice",
                                  options_.job, error.what()));
@@ -135,6 +141,7 @@ class Worker {
     if (ledger_) co_await ledger_->close();
     co_await client_.close();
     co_await node_.close(2s);
+    if (terms_ && (done_ || stop_.is_set())) say_result();
   }
 
   Task<void> say_good_bye() {
@@ -176,6 +183,7 @@ class Worker {
     co_await join_job();
     scope.spawn(report());
     auto lease = co_await lease_unit();
+    came_late_ = lease.state() == LeaseState::done;
     while (lease.state() != LeaseState::done && !stop_.is_set()) {
       if (lease.state() == LeaseState::wait) {
         co_await sleep_for(wait_pause);
@@ -299,6 +307,7 @@ class Worker {
       co_await ledger_->sync();
     }
     ++batch_;
+    ++pushed_;
     clock_ = std::max(clock_, step + 1);
     announce_clock();
   }
@@ -351,6 +360,32 @@ class Worker {
     if (std::exchange(line_open_, false)) fmt::print(stderr, "\n");
   }
 
+  /// The last line: what became of the job, and what to do with it.
+  void say_result() const {
+    if (came_late_) {
+      fmt::print(
+          "job '{}' was done before this worker came: {} epochs; nothing was left to train\n"
+          "train it anew: --checkpoint_resume none; or give another --job\n",
+          options_.job, options_.epochs);
+    } else {
+      const auto state =
+          done_ ? fmt::format("is done: {} epochs", options_.epochs)
+                : fmt::format("is left in epoch {} of {}", epoch_ + 1, options_.epochs);
+      fmt::print("job '{}' {}; this worker pushed {} batches ({} samples){}\n", options_.job, state,
+                 pushed_, samples_,
+                 pushed_ == 0 ? ""
+                              : fmt::format(", its last loss {:.4f}, AUC {:.4f}", score_.loss(),
+                                            score_.auc()));
+    }
+    if (done_)
+      fmt::print(
+          "score it: hyperframes_worker --evaluate --coordinator_addr {} --data_dir "
+          "TEST_DATA --model_config {}{}\n",
+          options_.coordinator_addr, options_.model_config,
+          options_.job == WorkerOptions().job ? "" : " --job " + options_.job);
+    std::fflush(stdout);
+  }
+
   // ---- Scoring ---------------------------------------------------------------------------------
 
   Task<void> score() {
@@ -382,9 +417,11 @@ class Worker {
   std::unique_ptr<Ledger> ledger_;
   std::optional<protocol::JobTerms> terms_;
   RunningScore score_;
-  std::uint64_t clock_ = 0, samples_ = 0;
+  std::uint64_t clock_ = 0, samples_ = 0, pushed_ = 0;
   std::uint32_t epoch_ = 0, unit_ = 0, batch_ = 0;  // batches of the unit below batch_ are done
   bool evicted_ = false, ended_ = false, done_ = false;
+  bool came_late_ = false;  // the job was done when it joined
+  bool hurry_ = false;      // on leaving
   bool terminal_, line_open_ = false;
   Event stop_;
 };

@@ -40,6 +40,8 @@ struct Faults {
   int moved = 0;  // so many requests are refused as moved
   std::vector<std::uint64_t> clocks;
   std::vector<std::optional<protocol::WorkerClock>> pulls;
+  bool hold = false;  // pulls are kept, as behind a slow worker
+  std::vector<Reply<WithSegments<protocol::PullReply>>> held;
   std::string broken;  // what a client must never do
 
   bool strike() {
@@ -74,6 +76,10 @@ class FakePart final : public protocol::TablePart::Actor {
                   Reply<WithSegments<protocol::PullReply>> reply) override {
     const auto ids = check_ids(segments[0]);
     faults_->pulls.push_back(request.worker());
+    if (faults_->hold) {
+      faults_->held.push_back(std::move(reply));
+      co_return;
+    }
     if (faults_->strike()) throw Error(Errc::no_reply, "pull", "not now");
     if (faults_->strike()) co_return;  // drops the reply
     Buffer rows = Buffer::heap(ids.size() * width * sizeof(float));
@@ -125,7 +131,7 @@ class FakeShard final : public protocol::ParameterShard::Actor {
     co_return;
   }
   Task<void> status(protocol::Nothing, Reply<protocol::ShardStatus> reply) override {
-    reply.send({.shard = 7});
+    reply.send({.shard = 7, .pulls_waiting = faults_->held.size()});
     co_return;
   }
 
@@ -513,6 +519,30 @@ TEST_CASE("a call that waits can be cancelled, and says meanwhile what it waits 
       late = error.is(Errc::deadline_exceeded);
     }
     CHECK(late);
+  });
+}
+
+TEST_CASE("a pull that a slow worker holds back says so, and one that nobody holds does not") {
+  Cluster cluster;
+  cluster.start_server(21);
+  cluster.start_server(22);
+  cluster.start_client();
+  cluster.faults().hold = true;
+  cluster.run([&]() -> Task<void> {
+    PsClient& client = cluster.client();
+    client.set_clock(PsClient::WorkerClock{.job = 1, .worker = 1, .clock = 9});
+    Scope scope;
+    scope.spawn(co_invoke([&cluster]() -> Task<void> {
+      co_await cluster.client().pull(cluster.table(), some_ids(1), 9);
+    }));
+    // Until the first attempt has failed, only what it is for can be said.
+    while (client.waiting().find(": ") == std::string::npos) co_await sleep_for(20ms);
+    CHECK(client.waiting().find("waits for a slower worker (staleness bound 3)") !=
+          std::string::npos);
+    cluster.faults().hold = false;
+    cluster.faults().held.clear();
+    co_await scope.join();
+    CHECK(client.waiting().empty());
   });
 }
 
