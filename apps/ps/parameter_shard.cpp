@@ -22,6 +22,7 @@ Task<void> ParameterShard::started() {
   context_->lease = lease_;
   const Time begin = shard().reactor().now();
   co_await recover_shard(*context_, view->tables);
+  if (options_.begun) co_await options_.begun();
   const Duration took = shard().reactor().now() - begin;
   context_->counts.recovery_ms = std::chrono::duration<double, std::milli>(took).count();
   start(context_->log->run());

@@ -247,6 +247,7 @@ class Server {
     const auto shards = view->placement->shards_of(folder_.identity().node_id);
     log::info(fmt::format("owns {} of {} parameter shards under map version {}", shards.size(),
                           view->placement->shard_count(), view->placement->version()));
+    co_await offload([this, shards] { folder_.require_files(shards); });
     std::vector<Task<void>> starting;
     for (const ShardId shard : shards)
       starting.push_back(own_shard(shard, view->placement->token_of(shard), scope));
@@ -258,7 +259,8 @@ class Server {
     ShardOptions shard_options;
     shard_options.shard = shard;
     shard_options.token = token;
-    shard_options.log_folder = fmt::format("{}/shard-{:04}", folder_.path(), shard);
+    shard_options.log_folder = folder_.shard_folder(shard);
+    shard_options.begun = [folder = &folder_, shard] { return folder->begin_shard(shard); };
     const std::string checkpoints =
         options_.checkpoint_dir.empty() ? folder_.path() + "/checkpoints" : options_.checkpoint_dir;
     shard_options.snapshot_folder = fmt::format("{}/shard-{:04}", checkpoints, shard);

@@ -8,12 +8,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <hyperframes/apps/ps/clock_table.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/apps/ps/table_state.hpp>
 #include <hyperframes/runtime/mutex.hpp>
 #include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/task.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <map>
 #include <memory>
@@ -48,6 +50,9 @@ struct ShardOptions {
   std::string snapshot_folder;  ///< This shard's, below the checkpoint folder.
   Durability durability = Durability::push;
   Duration snapshot_interval = 60s;  ///< 0: only when asked.
+  /// Completes once it is on disk that this shard has files: from then on they must be there.
+  /// Called when they are, and before anything is acknowledged.
+  std::function<Task<void>()> begun{};
 };
 
 class TablePart;

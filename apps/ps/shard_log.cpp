@@ -125,7 +125,7 @@ Task<void> ShardLog::settle_end(std::string path, Buffer contents, SegmentEnd en
   const bool torn = end.valid_bytes != contents.size();
   if (!torn && end.synced_bytes == end.valid_bytes) co_return;
   if (torn)
-    log::info(fmt::format("log '{}': cut off {} bytes of a torn end that nobody was told of", path,
+    log::info(fmt::format("log '{}': cut off {} bytes at its end that are no whole record", path,
                           contents.size() - end.valid_bytes));
   File file = co_await File::open(path, File::Mode::create);
   if (torn) co_await file.truncate(end.valid_bytes);

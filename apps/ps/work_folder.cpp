@@ -12,6 +12,7 @@
 #include <fstream>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/offload.hpp>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -100,6 +101,7 @@ WorkFolder::WorkFolder(std::string path, const std::string& name)
     : path_(std::move(path)), lock_(path_) {
   read_or_make_identity(name);
   cluster_ = read_number(cluster_file);
+  read_begun();
   // Others take the higher one for the living one, and a clock may have been set back since.
   incarnation_ = std::max(read_number(incarnation_file) + 1, clock_now_ns());
   write_number(incarnation_file, incarnation_);
@@ -148,6 +150,67 @@ void WorkFolder::write_number(const char* name, std::uint64_t number) const {
 void WorkFolder::set_cluster(std::uint64_t cluster) {
   write_number(cluster_file, cluster);
   cluster_ = cluster;
+}
+
+// ---- Parameter shards ---------------------------------------------------------------------------
+
+std::string WorkFolder::shard_folder(ShardId shard) const {
+  return fmt::format("{}/shard-{:04}", path_, shard);
+}
+
+// A folder of an older version has no list: its shards come onto it when they are recovered.
+void WorkFolder::read_begun() {
+  std::ifstream in(begun_file());
+  if (!in) return;
+  ShardId shard = 0;
+  while (in >> shard) begun_.insert(shard);
+  if (!in.eof())
+    throw Error(Errc::corrupt, "read '" + begun_file() + "'", "it is no list of shard numbers",
+                "restore it, or remove it if all shards' folders are there");
+  wanted_ = begun_;
+}
+
+void WorkFolder::require_files(std::span<const ShardId> shards) const {
+  const std::lock_guard lock(mutex_);
+  for (const ShardId shard : shards) {
+    if (!begun_.contains(shard)) continue;
+    std::error_code failure;
+    std::filesystem::recursive_directory_iterator file(shard_folder(shard), failure), end;
+    while (!failure && file != end && !file->is_regular_file(failure)) file.increment(failure);
+    if (!failure && file != end) continue;
+    if (failure && failure != std::errc::no_such_file_or_directory)
+      throw Error(failure, "look into '" + shard_folder(shard) + "'");
+    throw Error(Errc::not_found, fmt::format("recover parameter shard {}", shard),
+                fmt::format("'{}' is gone or empty, although this server has kept rows there",
+                            shard_folder(shard)),
+                fmt::format("restore it from a copy; or, to lose its rows and begin it anew, take "
+                            "the line {} out of '{}'",
+                            shard, begun_file()));
+  }
+}
+
+Task<void> WorkFolder::begin_shard(ShardId shard) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (begun_.contains(shard)) co_return;
+    wanted_.insert(shard);
+  }
+  co_await offload([this, shard] { write_begun(shard); });
+}
+
+void WorkFolder::write_begun(ShardId shard) {
+  const std::lock_guard writing(writing_);
+  std::set<ShardId> all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (begun_.contains(shard)) return;  // another call wrote it along
+    all = wanted_;
+  }
+  std::string text;
+  for (const ShardId each : all) text += fmt::format("{}\n", each);
+  replace_file(begun_file(), text);
+  const std::lock_guard lock(mutex_);
+  begun_ = std::move(all);
 }
 
 }  // namespace hyperframes::ps

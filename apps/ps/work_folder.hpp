@@ -1,4 +1,5 @@
-// A server's folder: its lock, its identity, and the cluster that its data belongs to.
+// A server's folder: its lock, its identity, the cluster that its data belongs to, and the
+// parameter shards whose files it holds.
 //
 //   hf::ps::WorkFolder folder("/data/ps0", "");     // makes it if missing; throws if in use
 //   folder.identity().node_id;                      // the same at each start
@@ -9,6 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <hyperframes/apps/ps/slots.hpp>
+#include <hyperframes/runtime/task.hpp>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
 
 namespace hyperframes::ps {
@@ -34,6 +40,14 @@ class WorkFolder {
   std::uint64_t cluster() const noexcept { return cluster_; }
   /// Durable when it returns.
   void set_cluster(std::uint64_t cluster);
+  /// Where a parameter shard's log is.
+  std::string shard_folder(ShardId shard) const;
+  /// Throws `not_found` for a shard that has begun here and whose files are gone: taken for a new
+  /// one it would lose what was acknowledged.
+  void require_files(std::span<const ShardId> shards) const;
+  /// That this shard has files now; durable when it completes. From any core shard, and cheap
+  /// after the first time: calls at the same time share their writes.
+  Task<void> begin_shard(ShardId shard);
 
  private:
   class Lock {
@@ -49,12 +63,18 @@ class WorkFolder {
   void read_or_make_identity(const std::string& name);
   std::uint64_t read_number(const char* name) const;
   void write_number(const char* name, std::uint64_t number) const;
+  std::string begun_file() const { return path_ + "/begun_shards"; }
+  void read_begun();
+  void write_begun(ShardId shard);
 
   std::string path_;
   Lock lock_;
   Identity identity_;
   std::uint64_t incarnation_ = 0;
   std::uint64_t cluster_ = 0;
+  std::mutex writing_;                // of the list of shards: one at a time
+  mutable std::mutex mutex_;          // of the next two
+  std::set<ShardId> begun_, wanted_;  // on disk, and what shall be
 };
 
 }  // namespace hyperframes::ps

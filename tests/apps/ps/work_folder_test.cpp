@@ -2,7 +2,10 @@
 #include <chrono>
 #include <fstream>
 #include <hyperframes/apps/ps/work_folder.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <vector>
 
 #include "temporary_folder.hpp"
 
@@ -63,6 +66,44 @@ TEST_CASE("an incarnation is higher than the one before, whatever the clock says
   CHECK(WorkFolder(path, "a").incarnation() == ahead + 2);
 }
 
+TEST_CASE("a shard that has begun must have its files, however it lost them") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  const std::vector<ShardId> all{0, 1, 2, 3};
+  Runtime runtime({.shards = 2});
+  {
+    WorkFolder here(path, "a");
+    here.require_files(all);
+    for (const ShardId shard : all) {
+      std::filesystem::create_directories(here.shard_folder(shard) + "/token-1");
+      write(here.shard_folder(shard) + "/token-1/segment", "x");
+    }
+    // As an older version left it: nothing is known of these, and nothing is missing.
+    std::filesystem::remove_all(here.shard_folder(3));
+    here.require_files(all);
+    runtime.run([&](Runtime&) -> Task<void> {
+      std::vector<Task<void>> tasks;
+      for (const ShardId shard : {2u, 0u, 2u}) tasks.push_back(here.begin_shard(shard));
+      co_await when_all(std::move(tasks));
+    });
+    runtime.run([&](Runtime&) { return here.begin_shard(0); });
+  }
+  std::filesystem::remove_all(path + "/shard-0001");
+  WorkFolder again(path, "");
+  again.require_files(all);
+  const auto refused = [&](const std::string& gone) {
+    std::filesystem::remove_all(gone);
+    const Error error = thrown_by([&] { again.require_files(all); });
+    INFO(error.what());
+    CHECK(error.is(Errc::not_found));
+    CHECK(error.found().find("shard-0002") != std::string::npos);
+    CHECK(error.remedy().find("begun_shards") != std::string::npos);
+  };
+  refused(again.shard_folder(2) + "/token-1/segment");
+  refused(again.shard_folder(2) + "/token-1");
+  refused(again.shard_folder(2));
+}
+
 TEST_CASE("a work folder that is in use, is another's or is damaged is refused with what to do") {
   TemporaryFolder folder;
   const std::string path = folder.file("server");
@@ -71,8 +112,9 @@ TEST_CASE("a work folder that is in use, is another's or is damaged is refused w
     CHECK(thrown_by([&] { WorkFolder(path, "a"); }).is(Errc::already_exists));
   }
   CHECK(thrown_by([&] { WorkFolder(path, "b"); }).is(Errc::invalid_argument));
-  for (const char* file : {"incarnation", "cluster", "identity.json"}) {
+  for (const char* file : {"incarnation", "cluster", "identity.json", "begun_shards"}) {
     for (const char* text : {"", "x", "0", "-1", "12 34"}) {
+      if (std::string(file) == "begun_shards" && std::string(text) != "x") continue;
       write(path + "/" + file, text);
       const auto error = thrown_by([&] { WorkFolder(path, "a"); });
       INFO(file << ": " << text << "; " << error.what());
