@@ -1,4 +1,6 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
+
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
@@ -6,11 +8,14 @@
 #include <hyperframes/apps/ps/server.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
+#include <hyperframes/runtime/address.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/sleep.hpp>
 #include <memory>
+#include <new>
 #include <ps.fbs.hpp>
 #include <vector>
 
@@ -19,6 +24,40 @@ namespace {
 
 constexpr Duration watch_span = 20s;
 constexpr Duration retry_pause = 200ms;
+constexpr Duration port_patience = 3s;
+constexpr Duration port_pause = 50ms;
+constexpr std::size_t descriptors_per_shard = 2;  // its log, and a snapshot
+constexpr std::size_t descriptors_besides = 64;
+
+bool is_wildcard(const net::Endpoint& endpoint) {
+  const auto address = Address::parse(endpoint.host, endpoint.port);
+  return address && address->is_unspecified();
+}
+
+bool is_loopback(const net::Endpoint& endpoint) {
+  const auto address = Address::parse(endpoint.host, endpoint.port);
+  return address ? address->is_loopback() : endpoint.host == "localhost";
+}
+
+/// Many systems start programs with 1024 and allow more to who asks.
+void raise_file_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void require_descriptors(std::size_t shards) {
+  rlimit limit{};
+  const std::size_t needed = shards * descriptors_per_shard + descriptors_besides;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  throw Error(Errc::exhausted, fmt::format("own {} parameter shards", shards),
+              fmt::format("this process may have {} files open, and needs about {}", limit.rlim_cur,
+                          needed),
+              fmt::format("raise the limit (ulimit -n {}), or start a new cluster with fewer "
+                          "--num_shards or more --num_servers",
+                          needed));
+}
 
 class Server {
  public:
@@ -32,11 +71,13 @@ class Server {
   }
 
   Task<void> run() {
-    const auto endpoint = co_await node_.listen(net::Endpoint::parse("tcp://" + options_.listen));
-    endpoint_ = endpoint.to_string();
+    const auto bound = co_await listen();
+    endpoint_ = advertised(bound);
     Scope scope;
     if (coordinates()) co_await start_coordinator(scope);
-    log::info(fmt::format("{} '{}' listens on {}", role(), node_.name(), endpoint_));
+    log::info(fmt::format("{} '{}' listens on {}{}", role(), node_.name(), bound.to_string(),
+                          endpoint_ == bound.to_string() ? "" : ", reached as " + endpoint_));
+    warn_of_loopback();
     if (options_.role == ServerRole::parameters) scope.spawn(serve());
     scope.spawn(wait_for_stop(scope));
     std::exception_ptr failure;
@@ -56,6 +97,38 @@ class Server {
   const char* role() const noexcept {
     if (options_.role == ServerRole::coordinator) return "coordinator";
     return coordinates() ? "parameter server and coordinator" : "parameter server";
+  }
+
+  /// The kernel frees the port of a killed process a little after that is gone; the lock of the
+  /// work folder shows that it is.
+  Task<net::Endpoint> listen() {
+    const Time limit = after(timing().scaled(port_patience));
+    while (true) {
+      try {
+        co_return co_await node_.listen(net::Endpoint::parse("tcp://" + options_.listen));
+      } catch (const Error& error) {
+        if (error.code() != std::errc::address_in_use || Clock::now() >= limit) throw;
+      }
+      co_await sleep_for(port_pause);
+    }
+  }
+
+  std::string advertised(const net::Endpoint& bound) const {
+    if (options_.advertise_addr.empty()) return bound.to_string();
+    auto endpoint = net::Endpoint::parse("tcp://" + options_.advertise_addr);
+    if (endpoint.port == 0) endpoint.port = bound.port;
+    return endpoint.to_string();
+  }
+
+  void warn_of_loopback() const {
+    if (coordinates()) return;
+    const auto coordinator = net::Endpoint::parse("tcp://" + options_.coordinator_addr);
+    if (is_loopback(net::Endpoint::parse(endpoint_)) && !is_loopback(coordinator))
+      log::warning(
+          fmt::format("workers are told to reach this server at {}, which only this "
+                      "host's can; the coordinator is at {}: give --listen or "
+                      "--advertise_addr an address of this host that all can reach",
+                      endpoint_, coordinator.to_string()));
   }
 
   net::Network::Options network_options() const {
@@ -247,6 +320,13 @@ class Server {
     const auto shards = view->placement->shards_of(folder_.identity().node_id);
     log::info(fmt::format("owns {} of {} parameter shards under map version {}", shards.size(),
                           view->placement->shard_count(), view->placement->version()));
+    if (shards.empty()) {
+      log::warning(
+          "there is nothing to own: the parameter shards were placed before this server "
+          "joined; it can be stopped");
+      co_return;
+    }
+    require_descriptors(shards.size());
     co_await offload([this, shards] { folder_.require_files(shards); });
     std::vector<Task<void>> starting;
     for (const ShardId shard : shards)
@@ -296,7 +376,28 @@ class Server {
 
 }  // namespace
 
+void ServerOptions::check() const {
+  const auto refuse = [](const std::string& found, const std::string& remedy) {
+    throw Error(Errc::invalid_argument, "start the server", found, remedy);
+  };
+  if (role == ServerRole::coordinator && !coordinator_addr.empty())
+    refuse("a coordinator has no --coordinator_addr: it is one itself",
+           "leave that out, or choose --role ps");
+  if (!coordinator_addr.empty()) net::Endpoint::parse("tcp://" + coordinator_addr);
+  const auto bound = net::Endpoint::parse("tcp://" + listen);
+  if (!advertise_addr.empty()) {
+    if (is_wildcard(net::Endpoint::parse("tcp://" + advertise_addr)))
+      refuse("nobody can connect to --advertise_addr " + advertise_addr,
+             "give the address by which other hosts reach this one");
+  } else if (role == ServerRole::parameters && is_wildcard(bound)) {
+    refuse("--listen " + listen + " is all addresses of this host, of which workers need one",
+           "add --advertise_addr HOST:PORT, by which they reach it, or listen on that one alone");
+  }
+}
+
 int run_server(ServerOptions options) try {
+  options.check();
+  raise_file_limit();
   WorkFolder folder(options.workdir, options.name);
   SignalWatch signals;
   Runtime::Options runtime_options;
@@ -313,6 +414,9 @@ int run_server(ServerOptions options) try {
   });
   runtime.run([target](Runtime&) { return target->run(); });
   return 0;
+} catch (const std::bad_alloc&) {
+  log::error("run the server: memory is used up; give the process more, or own fewer shards in it");
+  return 1;
 } catch (const std::exception& error) {
   log::error(error.what());
   return 1;

@@ -25,9 +25,10 @@ struct ServerOptions {
   std::string checkpoint_dir{};  ///< Empty: "<workdir>/checkpoints".
   std::string coordinator_addr{};
   std::string listen = "127.0.0.1:6000";
-  std::string name{};  ///< Empty: made once and kept in the work folder.
-  unsigned num_shards = 16;
-  unsigned num_servers = 1;  ///< Servers to wait for before shards are dealt.
+  std::string advertise_addr{};  ///< By which others reach it; empty: as it listens.
+  std::string name{};            ///< Empty: made once and kept in the work folder.
+  unsigned num_shards = 0;       ///< 0: as the cluster has it, 16 in a new one.
+  unsigned num_servers = 1;      ///< Servers to wait for before shards are dealt.
   unsigned staleness_bound = 3;
   unsigned heartbeat_timeout_s = 30;
   unsigned checkpoint_interval_s = 60;
@@ -35,6 +36,9 @@ struct ServerOptions {
   Durability durability = Durability::push;
   std::string key_file{};
   bool insecure = false;
+
+  /// Throws `invalid_argument` for what can't work together, before anything is touched.
+  void check() const;
 };
 
 /// Runs until a signal. Returns the process's exit status; errors go to the log with what to do.
