@@ -75,7 +75,10 @@ PublishOptions publish_options(const MovielensOptions& options, const MovielensS
 void export_movielens(const std::filesystem::path& csv) {
   const std::string tried = "export the MovieLens ratings to '" + csv.string() + "'";
   constexpr const char* remedy = "on Debian: apt-get install r-base-core r-cran-dslabs";
-  if (csv.has_parent_path()) std::filesystem::create_directories(csv.parent_path());
+  std::error_code failure;
+  if (csv.has_parent_path()) std::filesystem::create_directories(csv.parent_path(), failure);
+  if (failure)
+    throw Error(failure, tried, {}, "choose a directory that this user can make and write");
   ScriptFile script;
   std::string program = "Rscript", argument = csv.string();
   const std::array<char*, 4> arguments = {program.data(), script.path().data(), argument.data(),

@@ -34,14 +34,17 @@ template <class T>
 T number_field(const CsvReader& csv, const std::string& column, const std::string& field) {
   const std::optional<T> value = parse_number<T>(field);
   if (value && std::isfinite(static_cast<double>(*value))) return *value;
-  throw Error(Errc::corrupt,
-              "read '" + csv.path().string() + "', line " + std::to_string(csv.line()) +
-                  ", column '" + column + "'",
-              is_missing(field) ? "the value is missing"
-                                : "'" + field.substr(0, 40) + "' is no " +
-                                      (std::is_integral_v<T> ? "integer" : "number"),
-              is_missing(field) ? "say what stands in for it, or publish the column as text"
-                                : "publish the column as text");
+  throw Error(
+      Errc::corrupt,
+      "read '" + csv.path().string() + "', line " + std::to_string(csv.line()) + ", column '" +
+          column + "'",
+      is_missing(field)
+          ? "the value is missing"
+          : "'" + field.substr(0, 40) + "' is no " + (std::is_integral_v<T> ? "integer" : "number"),
+      is_missing(field)
+          ? "say what stands for it by --missing NAME=VALUE, NAME being the column as it is "
+            "published, or publish it as text"
+          : "publish the column as text");
 }
 
 // ---- Rows

@@ -155,11 +155,16 @@ Writer::Writer(fs::path directory, std::vector<ColumnSpec> columns, WriterOption
   state.shard_bytes = state.empty_shard_bytes();
   state.options = std::move(options);
 
-  fs::create_directories(state.directory);
-  if (fs::exists(state.directory / Index::file_name) && !state.options.replace)
-    throw Error(Errc::already_exists, state.tried(), "there is a data set in it",
-                "choose another directory, or replace it");
-  remove_data_set(state.directory);
+  try {
+    fs::create_directories(state.directory);
+    if (fs::exists(state.directory / Index::file_name) && !state.options.replace)
+      throw Error(Errc::already_exists, state.tried(), "there is a data set in it",
+                  "choose another directory, or replace it");
+    remove_data_set(state.directory);
+  } catch (const fs::filesystem_error& failure) {
+    throw Error(failure.code(), state.tried(), {},
+                "choose a directory that this user can make and write");
+  }
 }
 
 Writer::~Writer() = default;

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/ps/worker.hpp>
 
 using namespace hyperframes::ps;
@@ -16,18 +17,19 @@ int main(int argc, char** argv) {
       "  hyperframes_worker --evaluate --coordinator_addr 127.0.0.1:6000 --data_dir data/test \\\n"
       "                     --model_config model.yaml\n"
       "A worker that is killed loses nothing: its unit is leased to another, or to itself again.\n"
-      "SIGTERM lets it leave in order. Exit status: 0 done or left, 1 error, 130 interrupted."};
+      "SIGTERM lets it leave in order. Exit status: 0 done or left, 1 error, 130 interrupted,\n"
+      "2 for a command line that is not understood."};
   app.get_formatter()->column_width(34);
   app.add_option("--coordinator_addr", options.coordinator_addr, "HOST:PORT of the coordinator")
       ->required();
   app.add_option("--data_dir", options.data_dir, "Data set in the MDS format")->required();
   app.add_option("--model_config", options.model_config, "model.yaml: fields, model, optimizer")
       ->required();
-  app.add_option("--batch_size", options.batch_size, "Samples a batch")
-      ->check(CLI::Range(1u, 10'000'000u))
+  take_whole(app.add_option("--batch_size", options.batch_size, "Samples a batch"), 1, 10'000'000)
       ->capture_default_str();
-  app.add_option("--unit_batches", options.unit_batches, "Batches of a leased work unit")
-      ->check(CLI::Range(1u, 1024u))
+  take_whole(
+      app.add_option("--unit_batches", options.unit_batches, "Batches of a leased work unit"), 1,
+      1024)
       ->capture_default_str();
   app.add_option("--checkpoint_resume", resume,
                  "latest: go on where the job is; none: forget what was done under its name")
@@ -35,8 +37,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--job", options.job, "Name of the training run; its tables carry it")
       ->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes over the data (default: the model's)");
-  app.add_option("--seed", options.seed, "Of the data's order and the rows' first values")
+  take_whole(
+      app.add_option("--epochs", options.epochs, "Passes over the data (default: the model's)"), 1,
+      100'000);
+  take_whole(
+      app.add_option("--seed", options.seed, "Of the data's order and the rows' first values"))
       ->capture_default_str();
   app.add_option("--name", options.name, "This worker's name (default: host and process)");
   app.add_option("--ledger", options.ledger,
@@ -47,7 +52,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "With --evaluate: print them as JSON");
   app.add_option("--key_file", options.key_file, "Secret that all processes share");
   app.add_flag("--insecure", options.insecure, "Connect beyond loopback without a key");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
   options.resume = resume == "latest";
   return run_worker(std::move(options));
 }

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/audit.hpp>
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -144,8 +145,8 @@ void add_audit_command(CLI::App& app) {
       ->required()
       ->check(CLI::ExistingFile);
   command->add_option("--table", flags->table, "Only pushes to this table (default: all)");
-  command->add_option("--timeout", flags->timeout_s, "Seconds until it gives up")
-      ->check(CLI::PositiveNumber)
+  ps::take_number(command->add_option("--timeout", flags->timeout_s, "Seconds until it gives up"),
+                  .1, 86'400)
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one line of JSON");
   command->add_option("--key_file", flags->key_file, "Secret that all processes share");

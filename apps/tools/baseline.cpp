@@ -17,8 +17,9 @@ namespace hyperframes::tools {
 namespace {
 
 constexpr const char* example =
-    R"(The baseline is p = sigmoid(mean + bias of the user + bias of the film), its strength of
-regularisation chosen on training/validation, then fitted on all of training.
+    R"(The baseline is p = sigmoid(mean + bias of the user + bias of the film), its
+strength of regularisation chosen on training/validation, then fitted on all of
+training.
 
 Example:
 

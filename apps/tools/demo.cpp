@@ -8,6 +8,7 @@
 #include <atomic>
 #include <exception>
 #include <fstream>
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/demo_run.hpp>
 #include <memory>
 #include <string>
@@ -16,12 +17,14 @@ namespace hyperframes::tools {
 namespace {
 
 constexpr const char* about =
-    R"(One coordinator, two servers and two workers for each training run, as processes of this machine that
-talk over TCP. In the middle of a run a server is killed; it is started again, recovers, and the run
-goes on. At the end the model must beat the baseline on both divisions of the ratings, and an audit
-compares the ledgers of the workers with what the servers hold: each acknowledged push exactly once.
+    R"(One coordinator, two servers and two workers for each training run, as processes
+of this machine that talk over TCP. In the middle of a run a server is killed; it
+is started again, recovers, and the run goes on. At the end the model must beat
+the baseline on both divisions of the ratings, and an audit compares the ledgers
+of the workers with what the servers hold: each acknowledged push exactly once.
 
-Exit status: 0 all is as promised, 1 it is not, 2 the demo could not be carried out, 130 interrupted.
+Exit status: 0 all is as promised, 1 it is not, 2 the demo could not be carried
+out, 130 interrupted.
 )";
 
 std::atomic<int> signal_seen{0};
@@ -93,34 +96,35 @@ void add_demo_command(CLI::App& app) {
                       "Folder for data, logs and ledgers, which is kept (default: a new one under "
                       "TMPDIR or /var/tmp, removed after a demo that passed)");
   command->add_flag("--keep", options->keep, "Keep the work folder");
-  command->add_option("--kills", options->kills, "Servers to kill, one after the other")
-      ->check(CLI::Range(0U, 1000U))
+  ps::take_whole(
+      command->add_option("--kills", options->kills, "Servers to kill, one after the other"), 0,
+      1000)
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "First seed of the models and the order of samples")
+  ps::take_whole(command->add_option("--seed", options->seed,
+                                     "First seed of the models and the order of samples"))
       ->capture_default_str();
-  command->add_option("--seeds", options->seeds, "Final fits on each division of the ratings")
-      ->check(CLI::Range(1U, 100U))
+  ps::take_whole(
+      command->add_option("--seeds", options->seeds, "Final fits on each division of the ratings"),
+      1, 100)
       ->capture_default_str();
   command
       ->add_option("--durability", options->durability,
                    "When a push is acknowledged: push (synced), interval, none")
       ->check(CLI::IsMember({"push", "interval", "none"}))
       ->capture_default_str();
-  command->add_option("--servers", options->servers, "Server processes")
-      ->check(CLI::Range(1U, 64U))
+  ps::take_whole(command->add_option("--servers", options->servers, "Server processes"), 1, 64)
       ->capture_default_str();
-  command->add_option("--workers", options->workers, "Worker processes of each run")
-      ->check(CLI::Range(1U, 64U))
+  ps::take_whole(command->add_option("--workers", options->workers, "Worker processes of each run"),
+                 1, 64)
       ->capture_default_str();
-  command->add_option("--num_shards", options->shards, "Parameter shards")
-      ->check(CLI::Range(1U, 4096U))
+  ps::take_whole(command->add_option("--num_shards", options->shards, "Parameter shards"), 1, 4096)
       ->capture_default_str();
-  command
-      ->add_option("--staleness_bound", options->staleness_bound,
-                   "Steps that a worker may be ahead of the slowest")
+  ps::take_whole(command->add_option("--staleness_bound", options->staleness_bound,
+                                     "Steps that a worker may be ahead of the slowest"),
+                 0, 1'000'000)
       ->capture_default_str();
-  command->add_option("--batch_size", options->batch_size, "Samples of a batch")
-      ->check(CLI::Range(1U, 1'000'000U))
+  ps::take_whole(command->add_option("--batch_size", options->batch_size, "Samples of a batch"), 1,
+                 1'000'000)
       ->capture_default_str();
   command->add_option("--ratings", options->ratings,
                       "CSV file of ratings to use instead of R's package dslabs");

@@ -78,10 +78,13 @@ std::vector<Process*> ClusterProcesses::start_workers(const TrainingRun& run) {
     std::vector<std::string> command = worker_command(run, run.data);
     for (const std::string& argument :
          {std::string("--name"), fmt::format("worker-{}", i), std::string("--batch_size"),
-          std::to_string(run.batch_size), std::string("--epochs"), std::to_string(run.epochs),
-          std::string("--checkpoint_resume"), std::string("latest"), std::string("--ledger"),
-          ledgers_.back()})
+          std::to_string(run.batch_size), std::string("--checkpoint_resume"), std::string("latest"),
+          std::string("--ledger"), ledgers_.back()})
       command.push_back(argument);
+    if (run.epochs != 0) {
+      command.push_back("--epochs");
+      command.push_back(std::to_string(run.epochs));
+    }
     workers.push_back(&keeper_.start({.name = name,
                                       .command = std::move(command),
                                       .log = logs() / (name + ".log"),

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/apps/tools/progress.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -97,7 +98,8 @@ void add_inspect_command(CLI::App& app) {
       app.add_subcommand("inspect", "Shows what a data set in the MDS format holds");
   const auto flags = std::make_shared<InspectFlags>();
   command->add_option("DIR", flags->directory, "The data set's directory")->required();
-  command->add_option("--rows", flags->rows, "Samples to show")->capture_default_str();
+  ps::take_whole(command->add_option("--rows", flags->rows, "Samples to show"))
+      ->capture_default_str();
   command->add_flag("--verify", flags->verify,
                     "Compare every shard file with the hashes in the index");
   command->footer(example);

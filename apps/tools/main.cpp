@@ -4,7 +4,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/apps/tools/demo.hpp>
 
@@ -23,12 +25,13 @@ int main(int argc, char** argv) {
   tools::add_baseline_command(app);
   tools::add_audit_command(app);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return hyperframes::ps::parse_command_line(app, argc, argv).value_or(0);
+  } catch (const std::filesystem::filesystem_error& error) {
+    std::fprintf(stderr, "hyperframes: use '%s': %s; check the path, its owner and its mode\n",
+                 error.path1().c_str(), error.code().message().c_str());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "hyperframes: %s\n", error.what());
     return 1;
   }
-  return 0;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <hyperframes/apps/dataset/movielens.hpp>
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/apps/tools/progress.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -21,13 +22,15 @@ namespace hyperframes::tools {
 namespace {
 
 constexpr const char* publish_example =
-    R"(A column is NAME:TYPE or NAME=SOURCE:TYPE, where SOURCE names a column of the file and TYPE is
+    R"(A column is NAME:TYPE or NAME=SOURCE:TYPE, where SOURCE names a column of the
+file and TYPE is
   int     a whole number          str   text
   float   a real number           list  a category of several values, such as Comedy|Drama
 Without --column all columns are published as text. Splits such as training/fit and
 training/validation also read as one data set: training.
 
-Example: rate films 1 if they have 4 stars or more, keep the latest fifth of the ratings for testing:
+Example: rate films 1 if they have 4 stars or more, keep the latest fifth of the
+ratings for testing:
 
   hyperframes publish csv ratings.csv --out data \
     --column user=userId:int --column movie=movieId:int --column genres:list \
@@ -36,9 +39,10 @@ Example: rate films 1 if they have 4 stars or more, keep the latest fifth of the
 )";
 
 constexpr const char* movielens_example =
-    R"(Writes DIR/random and DIR/time, each with training/fit, training/validation and test; training is
-a data set too, of fit and validation together. Without --csv the ratings come from Debian's
-package r-cran-dslabs and are kept in DIR/ratings.csv.
+    R"(Writes DIR/random and DIR/time, each with training/fit, training/validation and
+test; training is a data set too, of fit and validation together. Without --csv
+the ratings come from Debian's package r-cran-dslabs and are kept in
+DIR/ratings.csv.
 
 Example:
 
@@ -90,14 +94,14 @@ void set_missing(dataset::PublishOptions& options, const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos)
     throw Error(Errc::invalid_argument, fmt::format("read --missing '{}'", text),
-                "it does not have the form NAME=VALUE");
+                "it does not have the form NAME=VALUE", "give, for example, --missing user=0");
   for (dataset::PublishedColumn& column : options.columns)
     if (column.name == text.substr(0, equals)) {
       column.missing = text.substr(equals + 1);
       return;
     }
   throw Error(Errc::invalid_argument, fmt::format("read --missing '{}'", text),
-              "no --column has that name");
+              "no --column has that name", "name the column as it is published");
 }
 
 dataset::PublishOptions publish_options(const PublishFlags& flags) {
@@ -177,7 +181,8 @@ void add_publish_command(CLI::App& app) {
                   "NAME=FRACTION of the rows; repeat it until they add up to 1");
   csv->add_option("--order_by", flags->order_by,
                   "Cut splits in the order of this column of the file, not at random");
-  csv->add_option("--seed", flags->seed, "Of the random splits")->capture_default_str();
+  ps::take_whole(csv->add_option("--seed", flags->seed, "Of the random splits"))
+      ->capture_default_str();
   csv->add_option("--separator", flags->separator, "Between the fields of the file")
       ->capture_default_str();
   csv->add_option("--list_separator", flags->list_separator,
@@ -199,7 +204,8 @@ void add_movielens_command(CLI::App& app) {
   const auto flags = std::make_shared<MovielensFlags>();
   command->add_option("--out", flags->out, "Directory for the data sets")->required();
   command->add_option("--csv", flags->csv, "The ratings, where they are exported already");
-  command->add_option("--seed", flags->seed, "Of the random split")->capture_default_str();
+  ps::take_whole(command->add_option("--seed", flags->seed, "Of the random split"))
+      ->capture_default_str();
   command->add_flag("--replace", flags->replace, "Replace data sets that are there");
   command->footer(movielens_example);
   command->callback([flags] { publish_movielens(*flags); });

@@ -151,8 +151,97 @@ TEST_CASE("a command that fails says why and returns 1") {
   fails("hyperframes publish csv bad.csv --out out --size_limit many", "as a size");
   fails("hyperframes inspect out", "no index.json");
   fails("hyperframes baseline out", "no index.json");
-  CHECK(run(folder, "hyperframes publish csv").status > 1);
-  CHECK(run(folder, "hyperframes nonsense").status > 1);
+  folder.write("good.csv", "a,b\n1,2\n");
+  fails("hyperframes publish csv good.csv --out bad.csv/out", "directory that this user can make");
+  folder.write("gap.csv", "a,b\n1,2\n,3\n");
+  fails("hyperframes publish csv gap.csv --out gap --column a:int", "--missing NAME=VALUE");
+}
+
+TEST_CASE("a command line that is not understood is answered in one line, with status 2") {
+  const WorkFolder folder;
+  const auto refuses = [&](const std::string& command, const std::string& part) {
+    const Outcome outcome = run(folder, command);
+    INFO(command << "\n" << outcome.text);
+    CHECK(outcome.status == 2);
+    CHECK(contains(outcome.text, part));
+    CHECK(contains(outcome.text, "--help` explains"));
+    CHECK(outcome.text.find('\n') == outcome.text.size() - 1);
+    CHECK((outcome.text.starts_with(command.substr(0, command.find(' ')) + ": ") ||
+           outcome.text.starts_with("hyperframes ")));
+  };
+  refuses("hyperframes", "a command is missing; there are: demo, publish");
+  refuses("hyperframes nonsense", "no command is named 'nonsense'; there are: demo");
+  refuses("hyperframes publish nonsense", "hyperframes publish: no command is named 'nonsense'");
+  refuses("hyperframes publish csv", "FILE is required");
+  refuses("hyperframes publish csv --nosuch", "there is no option --nosuch");
+  refuses("hyperframes inspect data --nosuch", "there is no option --nosuch");
+  refuses("hyperframes inspect data --rows -1", "'-1' is no whole number");
+  refuses("hyperframes inspect data --rows 99999999999999999999", "is no whole number");
+  refuses("hyperframes inspect data --rows 0x10", "is no whole number");
+  refuses("hyperframes publish csv a --out b --seed -1", "'-1' is no whole number");
+  refuses("hyperframes audit --coordinator_addr a:1 --ledger /dev/null --timeout 0",
+          "'0' is no number from 0.1 to 86400");
+  const std::string server = "hyperframes_server ", worker = "hyperframes_worker ";
+  refuses(server + "--nosuch", "there is no option --nosuch");
+  refuses(server + "--workdir w --role nonsense", "nonsense not in {ps,coordinator}");
+  refuses(server + "--workdir w --num_shards 0", "'0' is no whole number from 1 to 4096");
+  refuses(server + "--workdir w --role coordinator --coordinator_addr 127.0.0.1:1",
+          "a coordinator has no --coordinator_addr");
+  refuses(server + "--workdir w --listen 0.0.0.0:0 --insecure", "--advertise_addr");
+  refuses(server + "--workdir w --listen [::]:0 --insecure", "--advertise_addr");
+  refuses(server + "--workdir w --advertise_addr 0.0.0.0:7000", "--advertise_addr");
+  const std::string needed = "--coordinator_addr a:1 --data_dir d --model_config m ";
+  refuses(worker + needed + "--epochs 0", "'0' is no whole number from 1 to 100000");
+  refuses(worker + needed + "--seed -1", "'-1' is no whole number");
+  refuses(worker + needed + "--batch_size 4294967297", "is no whole number");
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("the helps fit a terminal, and name what may be chosen") {
+  const WorkFolder folder;
+  const std::string text = succeed(folder, "hyperframes_server --help").text;
+  CHECK(contains(text, "--role TEXT:{ps,coordinator}=ps"));
+  CHECK(contains(text, "--advertise_addr"));
+  CHECK(contains(succeed(folder, "hyperframes_worker --help").text, "--epochs UINT:1 to 100000"));
+}
+
+TEST_CASE("workers say what became of their job, and a server misses a begun shard's folder") {
+  const WorkFolder folder;
+  folder.write("ratings.csv", made_up_ratings());
+  folder.write("model.yaml",
+               "model: logistic_regression\nfields: [{name: user}]\nlabel: liked\nepochs: 2\n");
+  succeed(folder,
+          "hyperframes publish csv ratings.csv --out data --column user=userId:int "
+          "--label 'liked=rating>=4'");
+  const std::string text = succeed(folder, R"(
+hyperframes_server --workdir ps --listen 127.0.0.1:0 --num_shards 4 > address 2> server.log &
+server=$!
+trap 'kill -9 $server' EXIT
+for i in $(seq 600); do grep -q coordinator address && break; sleep 0.05; done
+worker="hyperframes_worker --coordinator_addr $(cut -d' ' -f2 address) --data_dir data"
+worker="$worker --model_config model.yaml --batch_size 100"
+echo first; $worker 2> worker.log
+echo second; $worker 2> worker.log
+trap - EXIT
+kill -9 $server; wait $server
+rm -r ps/shard-0002
+echo again; ! hyperframes_server --workdir ps --listen 127.0.0.1:0
+echo alone; timeout -s TERM 2 $worker 2>&1 || test $? = 124
+)")
+                               .text;
+  INFO(text);
+  const auto between = [&](const std::string& from, const std::string& to) {
+    const std::size_t begin = text.find(from + "\n");
+    return text.substr(begin, text.find(to + "\n", begin) - begin);
+  };
+  const std::string first = between("first", "second"), second = between("second", "again");
+  CHECK(contains(first, "job 'default' is done: 2 epochs; this worker pushed 40 batches (4000"));
+  CHECK(contains(first, "AUC 0."));
+  CHECK(contains(first, "hyperframes_worker --evaluate --coordinator_addr 127.0.0.1:"));
+  CHECK(contains(second, "was done before this worker came"));
+  CHECK(contains(second, "--checkpoint_resume none"));
+  CHECK(contains(between("again", "alone"), "shard-0002' is gone or empty"));
+  CHECK(contains(text.substr(text.find("alone\n")), "leaving before it has joined"));
 }
 
 TEST_CASE("publishing shows a progress bar on a terminal and no control characters elsewhere") {

@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <hyperframes/apps/ps/command_line.hpp>
+#include <iostream>
+#include <string_view>
+#include <vector>
+
+namespace hyperframes::ps {
+namespace {
+
+constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+
+template <class T>
+bool read_number(std::string_view text, T& number) noexcept {
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return failure == std::errc() && end == text.data() + text.size();
+}
+
+/// The innermost command that was chosen.
+const CLI::App& chosen(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? app : chosen(*commands.back());
+}
+
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
+}
+
+std::string commands_of(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands({}))
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  return names;
+}
+
+std::string unknown_text(const CLI::App& app, const std::string& argument) {
+  if (argument.starts_with('-')) return fmt::format("there is no option {}", argument);
+  if (const auto names = commands_of(app); !names.empty())
+    return fmt::format("no command is named '{}'; there are: {}", argument, names);
+  return fmt::format("'{}' was not expected", argument);
+}
+
+/// What was not understood says more than what is missing because of it.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error) {
+  const auto unknown = app.remaining(true);
+  const CLI::App& command = chosen(app);
+  if (!unknown.empty()) return unknown_text(command, unknown.front());
+  if (const auto names = commands_of(command); !names.empty())
+    return "a command is missing; there are: " + names;
+  return error.what();
+}
+
+}  // namespace
+
+int refuse_usage(const std::string& program, const std::string& what) {
+  fmt::print(stderr, "{}: {}; `{} --help` explains\n", program, what, program);
+  return usage_error_status;
+}
+
+std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv) try {
+  if (app.get_name().empty()) {
+    const std::string_view path = argc > 0 ? argv[0] : "";
+    app.name(std::string(path.substr(path.rfind('/') + 1)));
+  }
+  app.parse(argc, argv);
+  return std::nullopt;
+} catch (const CLI::RuntimeError& error) {
+  return error.get_exit_code();
+} catch (const CLI::Success& success) {
+  return app.exit(success);
+} catch (const CLI::ParseError& error) {
+  return refuse_usage(full_name(chosen(app)), text_of(app, error));
+}
+
+CLI::Option* take_whole(CLI::Option* option, std::uint64_t low, std::uint64_t high) {
+  const std::string range = low == 0 && high == no_limit ? "" : fmt::format("{} to {}", low, high);
+  const auto read = [low, high](std::string& text) -> std::string {
+    std::uint64_t number = 0;
+    if (!read_number(text, number) || number < low || number > high)
+      return fmt::format("'{}' is no whole number from {} to {}", text, low, high);
+    text = std::to_string(number);  // a leading zero would make it octal
+    return {};
+  };
+  return option->transform(CLI::Validator(read, range));
+}
+
+CLI::Option* take_number(CLI::Option* option, double low, double high) {
+  const auto read = [low, high](std::string& text) -> std::string {
+    double number = 0;
+    if (read_number(text, number) && number >= low && number <= high) return {};
+    return fmt::format("'{}' is no number from {:g} to {:g}", text, low, high);
+  };
+  return option->transform(CLI::Validator(read, fmt::format("{:g} to {:g}", low, high)));
+}
+
+}  // namespace hyperframes::ps

@@ -1,0 +1,40 @@
+// What the command lines of all programs have in common.
+//
+//   take_whole(app.add_option("--epochs", epochs, "Passes over the data"), 1, 100'000);
+//   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+//   // ... the program
+//
+// Whatever is wrong with a command line is said in one line that names it, and ends in status 2.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace hyperframes::ps {
+
+inline constexpr int usage_error_status = 2;
+
+/// Parses and runs the callbacks. Empty: go on. Otherwise the status to end with: 0 after help,
+/// `usage_error_status`, or what a callback threw as CLI::RuntimeError. Other exceptions of
+/// callbacks pass.
+std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv);
+
+/// One line to standard error that says what is wrong and where help is; returns
+/// `usage_error_status`.
+int refuse_usage(const std::string& program, const std::string& what);
+
+/// The option takes whole numbers from `low` to `high` in decimal, and refuses signs and numbers
+/// that are too large. Returns the option.
+CLI::Option* take_whole(CLI::Option* option, std::uint64_t low = 0,
+                        std::uint64_t high = std::numeric_limits<std::uint64_t>::max());
+/// The option takes numbers from `low` to `high`. Returns the option.
+CLI::Option* take_number(CLI::Option* option, double low, double high);
+
+}  // namespace hyperframes::ps
