@@ -286,3 +286,97 @@ TEST_CASE("only what was synced counts as durable, whenever pushes are answered"
     CHECK(log->stats().durable_lsn == 1);
   }
 }
+
+TEST_CASE("interval syncs what it answered before within its span, none leaves it to the kernel") {
+  for (const Durability durability : {Durability::interval, Durability::none}) {
+    INFO(name(durability));
+    SimWorld world({.seed = 6});
+    SimNode& node = world.add_node();
+    auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+    LogOptions options = on_simulated_disk(durability);
+    options.interval = 300ms;
+    world.run(node, 0, [&](Runtime&) { return reopen(&log, options); });
+    auto running = world.start(node, 0, [&](Runtime&) { return log->run(); });
+    std::uint64_t answered = 0;
+    world.run(node, 0, [&](Runtime&) {
+      return co_invoke([&]() -> Task<void> {
+        for (int i = 0; i < 5; ++i) {
+          const std::uint64_t lsn = log->next_lsn();
+          log->append(lsn, record(lsn, log->stats().durable_lsn));
+          log->when_durable(lsn, [&](const Error* failure) { answered += failure == nullptr; });
+        }
+        co_return;
+      });
+    });
+    world.run_for(100ms);
+    CHECK(answered == 5);
+    CHECK(log->stats().syncs <= 1);
+    world.run_for(400ms);
+    CHECK(log->stats().durable_lsn == (durability == Durability::interval ? 5 : 0));
+    world.run(node, 0, [&](Runtime&) { return log->flush(); });
+    CHECK(log->stats().durable_lsn == 5);
+    CHECK_FALSE(running.done());
+  }
+}
+
+TEST_CASE("who appends too much waits until it is written, and learns when that can't be") {
+  SimWorld world({.seed = 7});
+  SimNode& node = world.add_node();
+  auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+  LogOptions options = on_simulated_disk();
+  options.pending_bytes = 2 * record(1, 0).size();
+  world.run(node, 0, [&](Runtime&) { return reopen(&log, options); });
+  auto running = world.start(node, 0, [&](Runtime&) { return log->run(); });
+  const auto fill = [&](int records) {
+    return co_invoke([&log, records]() -> Task<void> {
+      for (int i = 0; i < records; ++i) {
+        CHECK(log->has_room() == (i < 2));
+        log->append(log->next_lsn(), record(log->next_lsn(), 0));
+      }
+      CHECK_FALSE(log->has_room());
+      co_await log->room();
+      CHECK(log->has_room());
+    });
+  };
+  world.run(node, 0, [&](Runtime&) { return fill(3); });
+  node.disk().fail_next(Operation::Kind::write, ENOSPC, "segment");
+  world.run(node, 0, [&](Runtime&) {
+    return co_invoke([&]() -> Task<void> {
+      for (int i = 0; i < 3; ++i) log->append(log->next_lsn(), record(log->next_lsn(), 0));
+      // The batch was taken to be written; what comes behind it waits for room that never comes.
+      std::string failure;
+      try {
+        while (true) {
+          co_await log->room();
+          log->append(log->next_lsn(), record(log->next_lsn(), 0));
+        }
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      CHECK_THAT(failure, ContainsSubstring("segment"));
+    });
+  });
+  CHECK_THROWS_WITH(world.wait(running), ContainsSubstring("segment"));
+}
+
+TEST_CASE("reading again hands out all that is synced, or says what is missing") {
+  Runtime runtime({.shards = 1});
+  Folder folder("hf-shard-log-again");
+  LogOptions options = options_for(folder);
+  options.segment_bytes = 200;
+  for (int i = 0; i < 4; ++i) run(runtime, options, 1, 5);
+  const auto read = [&](bool damaged) {
+    return runtime.run([&, damaged](Runtime&) -> Task<std::vector<std::uint64_t>> {
+      auto log = co_await ShardLog::open(options, 1, [](auto, auto) {});
+      if (damaged) std::filesystem::remove(segments_in(folder)[2]);
+      std::vector<std::uint64_t> seen;
+      co_await log->read_again(7, [&](auto, std::uint64_t lsn) { seen.push_back(lsn); });
+      co_return seen;
+    });
+  };
+  const auto seen = read(false);
+  REQUIRE(seen.size() == 14);
+  CHECK((seen.front() == 7 && seen.back() == 20));
+  CHECK(std::ranges::is_sorted(seen));
+  CHECK_THROWS_AS(read(true), Error);
+}
