@@ -215,15 +215,17 @@ TablePart& part_of(const ShardContext& context, TableId table) {
   return *found->second;
 }
 
-Task<void> encode_table(const ShardContext& context, TableId table, SnapshotEncoder& encoder,
-                        SnapshotFile& file) {
+Task<void> encode_table(const ShardContext& context, TableId table, const std::vector<TableId>& all,
+                        SnapshotEncoder& encoder, SnapshotFile& file) {
   {
     const TableState& state = part_of(context, table).state();
     encoder.table(state.spec(), state.slots(), file.bytes());
   }
   TableScan scan;
   while (true) {
-    // Looked up anew each time: the actor may have been restarted while we waited.
+    // Looked up anew each time: an actor may have ended while we waited. That of a table which is
+    // written already waits to be read back until this is over: it must not wait long.
+    for (const TableId each : all) part_of(context, each);
     const TableState& state = part_of(context, table).state();
     const std::uint64_t lsn = context.log->next_lsn() - 1;
     if (!state.encode_next(scan, lsn, piece_bytes, encoder, file.bytes())) co_return;
@@ -250,7 +252,7 @@ Task<void> write_snapshot(ShardContext& context, std::vector<TableId> tables) {
   encoder.begin(
       {.shard = context.options.shard, .token = context.options.token, .start_lsn = start},
       file.bytes());
-  for (const TableId table : tables) co_await encode_table(context, table, encoder, file);
+  for (const TableId table : tables) co_await encode_table(context, table, tables, encoder, file);
   encoder.end(file.bytes());
   co_await file.finish();
   // It holds effects of records up to end_lsn: they must be in the log before it counts.

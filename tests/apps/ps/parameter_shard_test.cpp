@@ -656,6 +656,34 @@ TEST_CASE("a table that crashes while a snapshot is being finished loses nothing
   }
 }
 
+TEST_CASE("a snapshot gives way to a table that crashed, and is written later") {
+  const TableSpec small = table_of(1, "t"), large = table_of(2, "u", 64);
+  Cluster cluster({.tables = {small, large}});
+  cluster.run([&]() -> Task<void> {
+    co_await traffic(cluster.part(), small, 0, 5);
+    co_await fill(cluster.part("u"), large, 4);
+  });
+  cluster.machine.disk().timing().transfer_min = 20ms;
+  cluster.machine.disk().timing().transfer_max = 20ms;
+  cluster.run([&]() -> Task<void> {
+    auto part = cluster.part();
+    const auto before = digest(part);
+    std::vector<std::optional<Error>> ends;
+    Scope scope;
+    scope.spawn(note_error(
+        co_invoke([&]() -> Task<void> { co_await cluster.shard().checkpoint({}, within(60s)); }),
+        &ends));
+    co_await sleep_for(30ms);  // the small table is written, the large one is being written
+    crash(part);
+    co_await scope.join();
+    CHECK(count_of(ends, Errc::actor_down) == 1);
+    co_await pull(part, {1});
+    CHECK(digest(part) == before);
+    const auto status = co_await cluster.shard().checkpoint({}, within(60s));
+    CHECK(status.snapshots() == 1);
+  });
+}
+
 TEST_CASE("pulls that wait when their table's actor crashes fail at once") {
   Cluster cluster(
       {.tables = {table_of(1, "t"), table_of(2, "u")}, .workers = {{1, job, 0}, {2, job, 0}}});
