@@ -7,7 +7,6 @@ namespace {
 struct Case {
   Arguments server = {};  // options of a server that coordinates too
   Arguments client = {};  // of worker and audit
-  std::string host = {};  // by which clients reach it; empty: as it says
 };
 
 /// A job of one worker on one server: it ends, and every batch counts once.
@@ -16,8 +15,7 @@ void train(const Case& options) {
   Arguments server_options = {"--num_shards", "4"};
   server_options.insert(server_options.end(), options.server.begin(), options.server.end());
   Process& server = scene.start_server("server", {server_options});
-  std::string address = scene.address(server);
-  if (!options.host.empty()) address = options.host + address.substr(address.rfind(':'));
+  const std::string address = scene.address(server);
   Arguments worker_options = {"--epochs", "2"};
   worker_options.insert(worker_options.end(), options.client.begin(), options.client.end());
   Process& worker = scene.start_worker("worker", address, {worker_options});
@@ -37,13 +35,17 @@ TEST_CASE("beyond loopback a key is needed, which all who take part have") {
   Processes scene;
   std::ofstream(scene.path("key")) << "a secret of more than sixteen bytes\n";
   std::ofstream(scene.path("other")) << "another secret, as long as the one\n";
-  scene.require_failure(scene.start_server("open", {{"--listen", "0.0.0.0:0"}}), "give a key file");
+  scene.require_failure(scene.start_server("nowhere", {{"--listen", "0.0.0.0:0"}}),
+                        "--advertise_addr", 2);
+  scene.require_failure(
+      scene.start_server("open", {{"--listen", "0.0.0.0:0", "--advertise_addr", "127.0.0.1:0"}}),
+      "give a key file");
 
-  Process& server = scene.start_server(
-      "server", {{"--listen", "0.0.0.0:0", "--key_file", scene.path("key"), "--num_shards", "4"}});
-  std::string address = scene.address(server);
-  CHECK(address.starts_with("0.0.0.0:"));
-  address = "127.0.0.1" + address.substr(address.rfind(':'));
+  Process& server =
+      scene.start_server("server", {{"--listen", "0.0.0.0:0", "--advertise_addr", "127.0.0.1:0",
+                                     "--key_file", scene.path("key"), "--num_shards", "4"}});
+  const std::string address = scene.address(server);
+  CHECK(address.starts_with("127.0.0.1:"));
   scene.require_failure(scene.start_worker("keyless", address, {{"--epochs", "1"}}), "key");
   scene.require_failure(scene.start_worker("stranger", address,
                                            {{"--epochs", "1", "--key_file", scene.path("other")}}),
@@ -54,7 +56,7 @@ TEST_CASE("beyond loopback a key is needed, which all who take part have") {
 }
 
 TEST_CASE("without a key other addresses than loopback are served only when told so") {
-  train({{"--listen", "0.0.0.0:0", "--insecure"}, {}, "127.0.0.1"});
+  train({{"--listen", "0.0.0.0:0", "--advertise_addr", "127.0.0.1:0", "--insecure"}});
 }
 
 // ---- What is refused ----------------------------------------------------------------------------

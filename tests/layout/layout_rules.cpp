@@ -380,6 +380,7 @@ std::string called_around(const std::string& text, std::size_t at) {
     if (c != '(' && c != '{' && c != '[' && !(c == ';' && depth == 0)) continue;
     if (c == ';' || (depth == 0 && c != '(')) return "";
     if (depth-- > 0) continue;
+    if (at > 0 && text[at - 1] == '>') at = text.rfind('<', at);  // spawn<MyActor>(...)
     const std::size_t end = at;
     while (at > 0 &&
            (std::isalnum(static_cast<unsigned char>(text[at - 1])) || text[at - 1] == '_'))
@@ -394,7 +395,8 @@ std::string called_around(const std::string& text, std::size_t at) {
 void check_coroutine_lambdas(const SourceFile& file, Violations& found) {
   static const std::regex lambda(
       R"(\[[^\[\]]+\]\s*(\([^()]*\))?\s*(mutable\s*)?(noexcept\s*)?->\s*([a-z_]+::)*Task<)");
-  static const std::set<std::string> keepers = {"co_invoke", "run", "call_on", "spawn", "start"};
+  static const std::set<std::string> keepers = {"co_invoke", "run",   "run_remote",
+                                                "call_on",   "spawn", "start"};
   // Tables of cases and the like, which hold the lambda as a value.
   static const std::set<std::string> containers = {"push_back", "start_call"};
   const std::string& code = file.code;

@@ -228,6 +228,7 @@ TEST_CASE("a coroutine that outlives what it captured is found") {
     tree.plant("net/session.cpp", "auto a = co_invoke(" + lambda + ");\n" +  //
                                       "auto b = call_on(shard(0), " + lambda + ");\n" +
                                       "auto c = " + lambda + ";\n" +  //
+                                      "auto d = node.spawn<Scripted>({}, " + lambda + ");\n" +
                                       "// f(" + lambda + ");\n");
     CHECK(tree.check().empty());
   }

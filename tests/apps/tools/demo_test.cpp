@@ -187,7 +187,7 @@ TEST_CASE("a demo refuses a work folder that holds something, and leaves it alon
        .output = folder + ".output"});
   REQUIRE(keeper.wait(demo, patience()));
   CHECK(demo.ends().back().status == 2);
-  CHECK(demo.output().find("not an empty folder") != std::string::npos);
+  CHECK(demo.output().find("it is not empty") != std::string::npos);
   CHECK(text_of(fs::path(folder) / "precious") == "data");
   fs::remove_all(folder);
   fs::remove(folder + ".output");
