@@ -281,6 +281,29 @@ Task<PreparedPush> push_leased(PsClient& client, TableSpec table, PushKey key, s
 
 }  // namespace
 
+TEST_CASE(
+    "a push without counter rows fills its memory to the last byte and writes nothing past it") {
+  Cluster cluster;
+  cluster.start_server(21);
+  cluster.start_server(22);
+  cluster.start_client();
+  const std::vector<NodeId> servers{21, 22};
+  const auto map = PlacementMap::first(num_shards, servers);
+  // 32 ids take one block of the pool exactly: one id more would lie behind it.
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t id = 1; ids.size() < 32; ++id)
+    if (map.shard_of(slot_of(cluster.table().id, id)) == 2) ids.push_back(id);
+  cluster.run([&]() -> Task<void> {
+    auto prepared = co_await cluster.client().prepare_push(
+        cluster.table(), PushKey::of_client(7, 1, 1), ids, some_rows(ids.size()));
+    REQUIRE(prepared.messages().size() == 1);
+    CHECK(prepared.messages()[0].ids.size() == 256);
+    co_await cluster.client().push(std::move(prepared));
+  });
+  CHECK(cluster.disk(2).rows.size() == ids.size());
+  CHECK(cluster.disk(2).rows.at(ids[31])[2] == 93);
+}
+
 TEST_CASE("what was pushed is pulled in the order of the ids") {
   Cluster cluster;
   cluster.start_server(21);
