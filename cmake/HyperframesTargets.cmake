@@ -69,10 +69,11 @@ endfunction()
 # the current folder, one ctest entry a test case, labelled net and threads. A case with the Catch2 tag
 # [long] has the label long as well, and is left to ./dev test --all. Suites with the label threads,
 # which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
+# Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 set(HYPERFRAMES_SANITIZER_SLOWDOWN 3)  # stretches time limits and the runtime's own timing promises
 function(hyperframes_test name)
-  cmake_parse_arguments(ARG "" "" "LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED_CASES" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   if(NOT sources)
     return()
@@ -95,7 +96,13 @@ function(hyperframes_test name)
   if(HYPERFRAMES_SANITIZE)
     math(EXPR timeout_s "${timeout_s} * ${HYPERFRAMES_SANITIZER_SLOWDOWN}")
   endif()
-  hyperframes_discover(${name} quick "~[long]" "${labels}" ${timeout_s})
+  if(ARG_THREADED_CASES)
+    add_dependencies(threads_tests ${name}_tests)
+    hyperframes_discover(${name} quick "~[long]~[threads]" "${labels}" ${timeout_s})
+    hyperframes_discover(${name} threads "~[long][threads]" "${labels};threads" ${timeout_s})
+  else()
+    hyperframes_discover(${name} quick "~[long]" "${labels}" ${timeout_s})
+  endif()
   hyperframes_discover(${name} long "[long]" "${labels};long" 3600)
 endfunction()
 

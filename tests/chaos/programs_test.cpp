@@ -27,7 +27,9 @@ void train(const Case& options) {
 }
 
 TEST_CASE("a server without a coordinator coordinates") { train({}); }
-TEST_CASE("a server of two core shards serves like one") { train({{"--threads", "2"}}); }
+TEST_CASE("a server of two core shards serves like one", "[threads]") {
+  train({{"--threads", "2"}});
+}
 TEST_CASE("a job trains with --durability interval") { train({{"--durability", "interval"}}); }
 TEST_CASE("a job trains with --durability none") { train({{"--durability", "none"}}); }
 

@@ -152,5 +152,35 @@ TEST_CASE("servers and workers that are told to end under load lose nothing") {
   cluster.stop_workers_and_audit();
 }
 
+TEST_CASE("pushes, checkpoints and evictions go on at once on two core shards", "[threads]") {
+  Processes scene;
+  Process& server =
+      scene.start_server("server", {{"--num_shards", "4", "--threads", "2", "--checkpoint_interval",
+                                     "1", "--heartbeat_timeout", "1"}});
+  const std::string address = scene.address(server);
+  std::vector<Process*> workers;
+  for (const char* name : {"worker-0", "worker-1"})
+    workers.push_back(&scene.start_worker(name, address, {{"--epochs", "10000"}}));
+  for (Process* worker : workers) scene.wait_for_pushes(worker->name(), 20);
+  for (std::size_t round = 0; round < 4; ++round) {
+    Process& frozen = *workers[round % 2];
+    scene.keeper().kill(frozen, SIGSTOP);
+    scene.wait_for("an eviction",
+                   [&] { return count_of(scene.text(server), "is out: it was silent") > round; });
+    scene.wait_for_pushes(workers[1 - round % 2]->name(), 40);
+    scene.keeper().kill(frozen, SIGCONT);
+    for (Process* worker : workers) scene.wait_for_pushes(worker->name(), 40);
+  }
+  for (Process* worker : workers) {
+    scene.keeper().stop(*worker, timing().scaled(20s));
+    INFO(scene.text(*worker));
+    CHECK(worker->ends().back().succeeded());
+  }
+  Processes::check_clean(scene.audit(address));
+  scene.keeper().stop(server, timing().scaled(20s));
+  INFO(scene.text(server));
+  CHECK(server.ends().back().succeeded());
+}
+
 }  // namespace
 }  // namespace hyperframes::tools

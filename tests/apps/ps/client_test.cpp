@@ -282,7 +282,8 @@ Task<PreparedPush> push_leased(PsClient& client, TableSpec table, PushKey key, s
 }  // namespace
 
 TEST_CASE(
-    "a push without counter rows fills its memory to the last byte and writes nothing past it") {
+    "a push without counter rows fills its memory to the last byte and writes nothing past it",
+    "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -304,7 +305,7 @@ TEST_CASE(
   CHECK(cluster.disk(2).rows.at(ids[31])[2] == 93);
 }
 
-TEST_CASE("what was pushed is pulled in the order of the ids") {
+TEST_CASE("what was pushed is pulled in the order of the ids", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -331,7 +332,7 @@ TEST_CASE("what was pushed is pulled in the order of the ids") {
   CHECK(cluster.faults().broken.empty());
 }
 
-TEST_CASE("a client that has not started says so") {
+TEST_CASE("a client that has not started says so", "[threads]") {
   Cluster cluster;
   cluster.run([&]() -> Task<void> {
     auto& client = cluster.make_client();
@@ -370,7 +371,7 @@ TEST_CASE("a client that has not started says so") {
   });
 }
 
-TEST_CASE("a client does not follow a coordinator into another cluster") {
+TEST_CASE("a client does not follow a coordinator into another cluster", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -391,7 +392,8 @@ TEST_CASE("a client does not follow a coordinator into another cluster") {
   });
 }
 
-TEST_CASE("each message of a push counts itself, and a push that is repeated counts once") {
+TEST_CASE("each message of a push counts itself, and a push that is repeated counts once",
+          "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -416,7 +418,7 @@ TEST_CASE("each message of a push counts itself, and a push that is repeated cou
   CHECK(cluster.faults().broken.empty());
 }
 
-TEST_CASE("a push that no ledger notes leaves no counter rows behind") {
+TEST_CASE("a push that no ledger notes leaves no counter rows behind", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -437,7 +439,8 @@ TEST_CASE("a push that no ledger notes leaves no counter rows behind") {
   CHECK(rows == 40);
 }
 
-TEST_CASE("pushes through servers that fail, stay silent and forget to answer count exactly once") {
+TEST_CASE("pushes through servers that fail, stay silent and forget to answer count exactly once",
+          "[threads]") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   Cluster cluster;
@@ -466,7 +469,7 @@ TEST_CASE("pushes through servers that fail, stay silent and forget to answer co
   CHECK(cluster.faults().broken.empty());
 }
 
-TEST_CASE("rows that moved are grouped anew and sent under the same key") {
+TEST_CASE("rows that moved are grouped anew and sent under the same key", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -488,7 +491,7 @@ TEST_CASE("rows that moved are grouped anew and sent under the same key") {
   CHECK(cluster.faults().broken.empty());
 }
 
-TEST_CASE("calls outlive a server's death and find it again at another address") {
+TEST_CASE("calls outlive a server's death and find it again at another address", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -510,7 +513,7 @@ TEST_CASE("calls outlive a server's death and find it again at another address")
   CHECK(cluster.faults().broken.empty());
 }
 
-TEST_CASE("a call that waits can be cancelled, and says meanwhile what it waits for") {
+TEST_CASE("a call that waits can be cancelled, and says meanwhile what it waits for", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -545,7 +548,8 @@ TEST_CASE("a call that waits can be cancelled, and says meanwhile what it waits 
   });
 }
 
-TEST_CASE("a pull that a slow worker holds back says so, and one that nobody holds does not") {
+TEST_CASE("a pull that a slow worker holds back says so, and one that nobody holds does not",
+          "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -569,8 +573,8 @@ TEST_CASE("a pull that a slow worker holds back says so, and one that nobody hol
   });
 }
 
-TEST_CASE(
-    "the clock goes along with calls and is repeated to every shard, also to a restarted one") {
+TEST_CASE("the clock goes along with calls and is repeated to every shard, also to a restarted one",
+          "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);
@@ -607,7 +611,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("an audit over the servers finds what was lost and what was applied twice") {
+TEST_CASE("an audit over the servers finds what was lost and what was applied twice", "[threads]") {
   Cluster cluster;
   cluster.start_server(21);
   cluster.start_server(22);

@@ -72,7 +72,8 @@ Task<ClusterView> view_when(protocol::CoordinatorRef coordinator, Wanted wanted)
 }  // namespace
 
 TEST_CASE(
-    "whoever watches learns of the next view, and of the current one just before the deadline") {
+    "whoever watches learns of the next view, and of the current one just before the deadline",
+    "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     auto coordinator = co_await spawn(node, options);
     auto first = co_await coordinator.watch({.known_version = 0});
@@ -101,7 +102,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("watchers that never come back keep nobody out") {
+TEST_CASE("watchers that never come back keep nobody out", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     options.max_watchers = 3;
     auto coordinator = co_await spawn(node, options);
@@ -124,7 +125,7 @@ TEST_CASE("watchers that never come back keep nobody out") {
   });
 }
 
-TEST_CASE("a coordinator that is started again on its database goes on where it was") {
+TEST_CASE("a coordinator that is started again on its database goes on where it was", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     std::uint64_t version = 0;
     std::uint32_t worker = 0;
@@ -163,7 +164,7 @@ TEST_CASE("a coordinator that is started again on its database goes on where it 
   });
 }
 
-TEST_CASE("a silent worker is evicted, and told so when it speaks again") {
+TEST_CASE("a silent worker is evicted, and told so when it speaks again", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     options.heartbeat_timeout = 1500ms;
     auto coordinator = co_await spawn(node, options);
@@ -183,7 +184,7 @@ TEST_CASE("a silent worker is evicted, and told so when it speaks again") {
   });
 }
 
-TEST_CASE("the status says who does what") {
+TEST_CASE("the status says who does what", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     auto coordinator = co_await spawn(node, options);
     auto terms = co_await coordinator.open_job(job("w0"));
@@ -213,7 +214,7 @@ TEST_CASE("the status says who does what") {
   });
 }
 
-TEST_CASE("what the store refuses reaches the asker with its reason") {
+TEST_CASE("what the store refuses reaches the asker with its reason", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     auto coordinator = co_await spawn(node, options);
     co_await coordinator.open_job(job("w0"));
@@ -230,7 +231,7 @@ TEST_CASE("what the store refuses reaches the asker with its reason") {
   });
 }
 
-TEST_CASE("a folder that can't be written fails the start with what to do") {
+TEST_CASE("a folder that can't be written fails the start with what to do", "[threads]") {
   with_node([](Node& node, CoordinatorOptions options) -> Task<void> {
     options.path = "/proc/nowhere/coordinator.db";
     bool failed = false;

@@ -78,7 +78,7 @@ class RefusingCoordinator final : public protocol::Coordinator::Actor {
 
 }  // namespace
 
-TEST_CASE("a worker whose reports are refused ends with that error") {
+TEST_CASE("a worker whose reports are refused ends with that error", "[threads]") {
   TemporaryFolder folder;
   {
     dataset::Writer writer(folder.path() / "data", {{"user", "int"}, {"label", "int"}});
