@@ -208,13 +208,20 @@ void Runtime::run_shard(Shard& shard) {
 }
 
 bool Runtime::await_end(std::size_t shard, Time until) {
-  std::unique_lock lock(left_over_mutex_);
   if (until == no_deadline) {
+    std::unique_lock lock(left_over_mutex_);
     ended_changed_.wait(lock, [&] { return ended_[shard] == true; });
     return true;
   }
-  return ended_changed_.wait_for(lock, until - Clock::read_system(),
-                                 [&] { return ended_[shard] == true; });
+  // What is left over may get stuck as well, and then keeps the lock: so this never waits for it.
+  while (true) {
+    {
+      const std::unique_lock lock(left_over_mutex_, std::try_to_lock);
+      if (lock && ended_[shard]) return true;
+    }
+    if (Clock::read_system() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
 }
 
 Runtime::~Runtime() {
