@@ -535,3 +535,21 @@ TEST_CASE("a network that is destroyed ends its sessions, and leaves no descript
   CHECK(eventually([&] { return count() <= before; }));
   CHECK(handler.down_count == handler.ups);
 }
+
+TEST_CASE("a network may be destroyed after its runtime was stopped") {
+  Node server;
+  const auto endpoint = server.listen();
+  hf::Runtime runtime(shards(2));
+  Handler handler;
+  net::Network network(runtime, {}, handler);
+  runtime.run([&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](net::Network* network, net::Endpoint endpoint) -> hf::Task<void> {
+          co_await network->listen(net::Endpoint::parse("tcp://127.0.0.1:0"));
+          co_await network->connect(endpoint, hf::after(5s));
+        },
+        &network, endpoint);
+  });
+  CHECK(runtime.stop(hf::timing().scaled(5s)).stragglers.empty());
+  CHECK(eventually([&] { return server.handler.down_count == 1; }));
+}
