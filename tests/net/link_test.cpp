@@ -191,7 +191,7 @@ TEST_CASE("a peer that never acknowledges gets a bounded share, and keeps nothin
     node.step([&] { CHECK(wire.hear(FrameKind::data).size() >= 1); });
   }
   SECTION("one that never does has to go") {
-    node.pass(35s);
+    node.pass(hf::timing().scaled(35s));
     CHECK(!wire.alive());
     CHECK(other.alive());
   }
@@ -383,7 +383,7 @@ TEST_CASE("credit comes back however little it is") {
     wire.say_message(Lane::bulk, 1, message);
   });
   CHECK(node.handler.count == 1);
-  node.pass(2s);
+  node.pass(hf::timing().scaled(2s));
   std::uint64_t returned = 0;
   node.step([&] {
     for (const WireFrame& frame : wire.hear(FrameKind::credit)) returned += frame.header.total;
@@ -411,7 +411,7 @@ TEST_CASE("only acknowledgements and heartbeats follow a link's close") {
     kept.clear();
     wire.say(FrameKind::announce, Lane::bulk, 2, 10u << 20);
   });
-  node.pass(1500ms);
+  node.pass(hf::timing().scaled(1500ms));
   std::vector<WireFrame> frames;
   node.step([&] { frames = wire.hear(); });
   CHECK(of_kind(frames, FrameKind::credit).empty());

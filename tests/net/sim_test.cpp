@@ -639,7 +639,7 @@ TEST_CASE("a send without a deadline of its own waits 5 seconds for credit, and 
 }
 
 TEST_CASE("every address of a name is tried, and each is in the error with its own reason") {
-  Handler to_c;  // the world's nodes refer to it to the end
+  Handler to_c, to_a;  // the world's nodes refer to them to the end
   hf::SimWorld world({.seed = 6});
   // Two hosts of one name: one refuses, one swallows what is sent to it.
   hf::SimNode& a = world.add_node({.name = "pair"});
@@ -665,7 +665,6 @@ TEST_CASE("every address of a name is tried, and each is in the error with its o
   REQUIRE(second != std::string::npos);
   CHECK(text.find("deadline", second) != std::string::npos);
   // And one that answers is enough, though another eats its share of the time.
-  Handler to_a;
   world.network().heal();
   world.network().partition(b, c);
   start_program(world, a, to_a);
