@@ -146,7 +146,8 @@ CellExtras& ActorCell::extras() {
 }
 
 const ServiceInfo* ActorCell::service() const noexcept {
-  return object ? &object->service() : nullptr;
+  if (object) return &object->service();
+  return more ? more->service : nullptr;
 }
 
 void ActorCell::home_schedule() noexcept { home->shard.schedule(this, group()); }
@@ -386,6 +387,7 @@ void ActorCell::start_background(Task<void> task) noexcept {
 
 void ActorCell::constructor_failed() noexcept {
   while (Turn* turn = turns.pop_front()) turn->frame.destroy();
+  forget_others();
   is_inbox = stop_requested = false;
 }
 
@@ -434,7 +436,6 @@ void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKi
 
 void ActorCell::start(Actor* made) noexcept {
   object = made;
-  stop_requested = false;
   phase = Phase::starting;
   if (is_inbox) {
     auto& inbox = static_cast<InboxActor&>(*made);
@@ -468,7 +469,9 @@ void ActorCell::stop() noexcept {
     more->reason = ExitReason::stopped;
     return finish();
   }
-  if (phase == Phase::starting || phase == Phase::open) begin_end(ExitReason::stopped, {});
+  if (phase == Phase::starting || phase == Phase::open) return begin_end(ExitReason::stopped, {});
+  // It is ending already, but would come back.
+  if (phase != Phase::free && comes_back()) more->reason = ExitReason::stopped;
 }
 
 void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
@@ -493,8 +496,9 @@ void ActorCell::begin_end(ExitReason reason, std::string text) noexcept {
   phase = Phase::closing;
   if (running || !turns.empty()) cancel.cancel(Errc::cancelled);
   progress();
-  // What did not end at once has a grace period.
-  if (id && (phase == Phase::closing || phase == Phase::stopping))
+  // What did not end at once has a grace period; children have their own, once they are told.
+  const bool ending = id && (phase == Phase::closing || phase == Phase::stopping);
+  if (ending && (running || !turns.empty()))
     home->shard.start_timer(extras.clock, home->shard.now() + default_ask_span);
 }
 
@@ -516,6 +520,7 @@ void ActorCell::progress() noexcept {
   }
   phase = Phase::closing;
   if (!more->children.empty()) {
+    more->clock.stop();
     const Address last = more->children.back();
     home->tell_to_stop(last);
     return;
@@ -527,26 +532,40 @@ void ActorCell::clock_fired() noexcept {
   if (phase == Phase::pausing) return restart();
   log::warning("actor '" + name() +
                "' had not ended when its grace period was over, and was destroyed");
-  more->children.clear();
   more->orderly = false;
-  finish_incarnation();
+  phase = Phase::closing;
+  destroy_turns();
+  progress();  // its children may still have to end
+}
+
+// Replies that its turns, or its object, still hold answer with why it ended.
+void ActorCell::destroy_turns(bool with_object) noexcept {
+  const CellExtras& extras = *more;
+  DropReason reason(*home, [&] {
+    return Error(Errc::actor_down, "ask an actor",
+                 "actor '" + extras.name + "' ended (" +
+                     std::string(hyperframes::name(extras.reason)) + ")" +
+                     (extras.text.empty() ? "" : ": " + extras.text));
+  });
+  while (Turn* turn = turns.pop_front()) turn->frame.destroy();
+  if (with_object) delete std::exchange(object, nullptr);
+}
+
+// What others still have to tell it is for the object that asked, not for its successor.
+void ActorCell::forget_others() noexcept {
+  if (more)
+    while (!more->watching.empty()) more->watching.front().watch.abandon();
+  while (auto* watch = static_cast<Watch*>(control.pop())) delete watch;
 }
 
 void ActorCell::finish_incarnation() noexcept {
   CellExtras& extras = *more;
   extras.clock.stop();
   phase = Phase::closing;
-  {
-    DropReason reason(*home, [&] {
-      return Error(Errc::actor_down, "ask an actor",
-                   "actor '" + extras.name + "' ended (" +
-                       std::string(hyperframes::name(extras.reason)) + ")" +
-                       (extras.text.empty() ? "" : ": " + extras.text));
-    });
-    while (Turn* turn = turns.pop_front()) turn->frame.destroy();
-    delete std::exchange(object, nullptr);
-  }
-  is_inbox = busy = false;
+  if (object) extras.service = &object->service();
+  destroy_turns(true);
+  forget_others();
+  is_inbox = busy = stop_requested = false;
   if (cancel.cancelled()) {
     std::destroy_at(&cancel);
     std::construct_at(&cancel);
@@ -554,15 +573,18 @@ void ActorCell::finish_incarnation() noexcept {
   if (!plan_restart()) return finish();
 }
 
+bool ActorCell::comes_back() const noexcept {
+  const ExitReason reason = more->reason;
+  if (more->policy.kind == Restart::permanent) return reason != ExitReason::stopped;
+  return more->policy.kind == Restart::transient && reason == ExitReason::crashed;
+}
+
 // Says whether the actor will run again, and if so, when.
 bool ActorCell::plan_restart() noexcept {
   CellExtras& extras = *more;
   const RestartPolicy& policy = extras.policy;
   const bool crashed = extras.reason == ExitReason::crashed;
-  const bool wanted = policy.kind == Restart::permanent
-                          ? extras.reason != ExitReason::stopped
-                          : policy.kind == Restart::transient && crashed;
-  if (!wanted || extras.failed_start || home->closed()) {
+  if (!comes_back() || extras.failed_start || home->closed()) {
     if (crashed && !extras.failed_start)
       log::error("actor '" + extras.name + "' crashed: " + extras.text);
     return false;
@@ -628,12 +650,10 @@ void ActorCell::finish() noexcept {
   CellExtras& extras = *more;
   phase = Phase::closing;
   empty_mailbox(Errc::actor_down);
-  while (auto* watch = static_cast<Watch*>(control.pop())) delete watch;
   while (Watch* watch = extras.watches.pop_front()) {
     watch->down = {id, extras.name, extras.reason, extras.text};
     watch->send_home();
   }
-  while (!extras.watching.empty()) extras.watching.front().watch.abandon();
   if (!extras.name.empty()) home->core.registry.remove(extras.name, address());
   if (extras.parent.cell)
     home->report_to_parent(extras.parent, address(), extras.reason, extras.name, extras.text);

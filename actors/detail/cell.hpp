@@ -105,7 +105,8 @@ struct CellExtras {
   MailboxOptions limits;
 
   // Restarts.
-  std::vector<Time> restarts;  ///< Those within the policy's period, oldest first.
+  const ServiceInfo* service = nullptr;  ///< Of the last object, from its end on.
+  std::vector<Time> restarts;            ///< Those within the policy's period, oldest first.
 
   // Others.
   Address parent;
@@ -161,7 +162,7 @@ class ActorCell final : public Work {
   const std::string& name() const noexcept;
   Group group() const noexcept { return actor_id::group_of(id); }
   CellExtras& extras();
-  /// Null while there is no object (between restarts).
+  /// Also between restarts; null only before the first object was made.
   const ServiceInfo* service() const noexcept;
 
   // ---- letters --------------------------------------------------------------
@@ -282,6 +283,9 @@ class ActorCell final : public Work {
   void begin_end(ExitReason reason, std::string text) noexcept;
   void progress() noexcept;
   void finish_incarnation() noexcept;
+  void destroy_turns(bool with_object = false) noexcept;
+  void forget_others() noexcept;
+  bool comes_back() const noexcept;
   bool plan_restart() noexcept;
   void restart() noexcept;
   void finish() noexcept;

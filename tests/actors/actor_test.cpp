@@ -367,3 +367,16 @@ TEST_CASE("a spawner that is destroyed by what it starts takes it along") {
     CHECK(journal.destroyed == 1);
   }
 }
+
+TEST_CASE("an actor that stops itself in its constructor ends once it has started") {
+  struct Brief final : demo::OtherCounter::Actor {
+    Brief() { stop(); }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  };
+  World world;
+  world.run([&]() -> Task<void> {
+    auto brief = co_await world.node.spawn<Brief>("brief");
+    co_await world.node.join(brief, hf::after(1s));
+    CHECK(!world.node.find<demo::OtherCounter>("brief"));
+  });
+}

@@ -15,7 +15,8 @@ namespace {
 class Watcher final : public demo::OtherCounter::Actor {
  public:
   Watcher(Journal* journal, demo::CounterRef other) : journal_(journal) { monitor(other); }
-  Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+  Task<void> add(demo::Named request, hf::Reply<demo::Sum> reply) override {
+    if (request.delta()) throw std::runtime_error("crash");
     reply.send({});
     return {};
   }
@@ -144,5 +145,60 @@ TEST_CASE("an actor joined and monitored at the moment of its end tells each of 
       co_await hf::sleep_for(10ms);
     });
     CHECK(journal.lines.size() == 1);
+  }
+}
+
+TEST_CASE("a watcher that was restarted is told once, by the monitor of its last life") {
+  for (unsigned shard : {0u, 1u}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      auto counter = co_await world.node.spawn<Counter>({.name = "counter", .shard = shard});
+      auto watcher = co_await world.node.spawn<Watcher>(
+          {.name = "watcher", .restart = {.kind = hf::Restart::permanent}}, &journal, counter);
+      for (int i = 0; i < 2; ++i) {
+        co_await watcher.tell_add({.delta = 1});
+        co_await hf::sleep_for(1s);
+      }
+      world.node.stop(counter);
+      co_await hf::sleep_for(1s);
+    });
+    CHECK(world.metric("hyperframes_restarts_total") == 2);
+    CHECK(journal.lines == std::vector<std::string>{"counter stopped "});
+  }
+}
+
+TEST_CASE("a constructor that throws after it monitored leaves nothing to the cell's next actor") {
+  struct Failing final : demo::OtherCounter::Actor {
+    explicit Failing(demo::CounterRef other) {
+      monitor(other);
+      throw std::runtime_error("no");
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  };
+  for (unsigned shard : {0u, 1u}) {
+    for (const bool ended : {false, true}) {
+      Journal journal;
+      World world(2);
+      world.run([&, shard, ended]() -> Task<void> {
+        auto counter = co_await world.node.spawn<Counter>({.name = "counter", .shard = shard});
+        if (ended) {
+          world.node.stop(counter);
+          co_await world.node.join(counter);
+        }
+        bool thrown = false;
+        try {
+          co_await world.node.spawn<Failing>("failing", counter);
+        } catch (const std::runtime_error&) {
+          thrown = true;
+        }
+        CHECK(thrown);
+        co_await world.node.spawn<Counter>("next", &journal);
+        if (!ended) world.node.stop(counter);
+        co_await hf::sleep_for(10ms);
+      });
+      CHECK(journal.lines.empty());
+    }
   }
 }

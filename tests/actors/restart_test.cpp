@@ -20,6 +20,32 @@ hf::SpawnOptions supervised(std::string name, hf::RestartPolicy policy) {
   return {.name = std::move(name), .restart = policy};
 }
 
+/// Has a child, which has one, and so on, one for each further duration; each takes as long as its
+/// duration says to stop in order.
+class Family final : public demo::OtherCounter::Actor {
+ public:
+  Family(Journal* journal, std::vector<hf::Duration> ends)
+      : journal_(journal), ends_(std::move(ends)) {}
+  Task<void> started() override {
+    write("start ");
+    if (ends_.size() == 1) co_return;
+    const std::vector<hf::Duration> rest(ends_.begin() + 1, ends_.end());
+    co_await spawn<Family>({.name = "family " + std::to_string(rest.size())}, journal_, rest);
+  }
+  Task<void> stopping() override {
+    co_await hf::sleep_for(ends_[0]);
+    write("end ");
+  }
+  Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { throw std::runtime_error("crash"); }
+
+ private:
+  void write(std::string what) {
+    journal_->lines.push_back(std::move(what) + std::to_string(ends_.size()));
+  }
+  Journal* journal_;
+  std::vector<hf::Duration> ends_;
+};
+
 }  // namespace
 
 TEST_CASE("an exception that is no hf::Error crashes the actor, and its asker learns why") {
@@ -346,4 +372,49 @@ TEST_CASE("an actor whose arguments can't be copied can't be restarted, and spaw
     const auto answer = co_await owning.add({});
     CHECK(answer.total() == 7);
   });
+}
+
+TEST_CASE("an actor that is told to stop while it ends after a crash is not restarted") {
+  Log log;
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto parent =
+        co_await world.node.spawn<Family>(supervised("parent", {.kind = Restart::permanent}),
+                                          &journal, std::vector<hf::Duration>{0s, 1s});
+    co_await parent.tell_add({});
+    co_await hf::sleep_for(500ms);  // it waits for its child
+    world.node.stop(parent);
+    const auto down = co_await world.node.join(parent, hf::after(4s));
+    CHECK(down.reason == hf::ExitReason::stopped);
+    CHECK(down.text == "crash");
+    co_await hf::sleep_for(3s);
+  });
+  CHECK(journal.lines == std::vector<std::string>{"start 2", "start 1", "end 1"});
+}
+
+TEST_CASE("an actor waits for its children, each of which has a grace period of its own") {
+  const std::vector<std::string> begun{"start 3", "start 2", "start 1"};
+  struct Case {
+    std::vector<hf::Duration> ends;
+    std::vector<std::string> lines;
+  };
+  for (const Case& now : {Case{{0s, 3s, 4s}, {"end 2", "end 1"}}, Case{{0s, 1h, 1s}, {"end 1"}},
+                          Case{{0s, 1h, 1h}, {}}}) {
+    Log log;
+    Journal journal;
+    World world;
+    world.run([&]() -> Task<void> {
+      auto parent = co_await world.node.spawn<Family>(
+          supervised("parent", {.kind = Restart::permanent}), &journal, now.ends);
+      co_await parent.tell_add({});
+      co_await hf::sleep_for(20s);
+      CHECK(world.node.find<demo::OtherCounter>("parent").value() == parent);
+    });
+    std::vector<std::string> expected = begun;
+    expected.insert(expected.end(), now.lines.begin(), now.lines.end());
+    expected.insert(expected.end(), begun.begin(), begun.end());
+    CHECK(journal.lines == expected);
+    CHECK(world.metric("hyperframes_restarts_total") == 1);
+  }
 }
