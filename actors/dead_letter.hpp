@@ -18,7 +18,8 @@ namespace hyperframes {
 struct DeadLetter {
   std::uint64_t target = 0;  ///< `ActorRef::id()` of the addressee.
   std::string actor;         ///< Its registered name, or empty.
-  std::string_view method;   ///< Such as "demo.Counter.Add".
+  /// Such as "demo.Counter.Add"; empty for what another process sent to an actor that has ended.
+  std::string_view method;
   /// actor_down, overloaded, or deadline_exceeded for what expired in the mailbox.
   Errc cause = Errc::actor_down;
 };

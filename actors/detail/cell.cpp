@@ -217,20 +217,23 @@ ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noe
   return Taken::refused;
 }
 
-void ActorCell::arrive(Letter* letter) noexcept {
+bool ActorCell::arrive(Letter* letter) noexcept {
   const bool same = generation == letter->generation && id;
   if (!same || !accepts()) {
     home->note_dead(*letter, same ? this : nullptr, Errc::actor_down);
     fail(letter, Error(Errc::actor_down, std::string("send ") + letter->method->name,
                        "the actor has ended", "find or start it again"));
-    return;
+    return false;
   }
-  if ((arrivals.empty() && has_room(*letter)) || make_room_for(*letter)) return admit(letter);
+  if ((arrivals.empty() && has_room(*letter)) || make_room_for(*letter)) {
+    admit(letter);
+    return false;
+  }
   if (limits->overflow == Overflow::suspend) {
     drop_expired_arrivals();
     arrivals.push(letter);
     congested.store(true, std::memory_order_relaxed);
-    return;
+    return true;
   }
   home->note_dead(*letter, this, Errc::overloaded);
   if (limits->overflow == Overflow::drop_newest && letter->kind == Letter::Kind::tell &&
@@ -238,19 +241,39 @@ void ActorCell::arrive(Letter* letter) noexcept {
     std::exchange(letter->receipt, nullptr)->send_home(*home, std::nullopt);
   fail(letter, Error(Errc::overloaded, std::string("send ") + letter->method->name,
                      "the mailbox is full", "send less, or let its actor do less a message"));
+  return false;
 }
 
-// Senders that gave up leave their letters here, oldest deadlines first: they must not pile up.
+Letter* ActorCell::pop_arrival() noexcept {
+  Letter* letter = arrivals.pop();
+  if (letter && letter->holds_credit) release_credit(*letter);
+  return letter;
+}
+
+// Senders that gave up leave their letters here, mostly oldest deadlines first: they must not pile
+// up. Behind one that has time they are looked for whenever as many again may have come.
 void ActorCell::drop_expired_arrivals() noexcept {
   const Time now = home->shard.now();
-  while (!arrivals.empty()) {
-    auto* letter = arrivals.front();
-    if (letter->deadline > now) return;
-    arrivals.pop();
+  const auto drop = [&] {
+    Letter* letter = pop_arrival();
     home->note_dead(*letter, this, Errc::deadline_exceeded);
     fail(letter, Error(Errc::deadline_exceeded, std::string("send ") + letter->method->name,
                        "there was no room for it in time"));
+  };
+  while (!arrivals.empty() && arrivals.front()->deadline <= now) drop();
+  if (arrivals.size() < CellExtras::least_sweep) {
+    if (more) more->next_sweep = CellExtras::least_sweep;
+    return;
   }
+  if (arrivals.size() < extras().next_sweep) return;
+  for (std::uint32_t left = arrivals.size(); left > 0; --left) {
+    if (arrivals.front()->deadline <= now) {
+      drop();
+    } else {
+      arrivals.push(arrivals.pop());
+    }
+  }
+  more->next_sweep = std::max(2 * arrivals.size(), CellExtras::least_sweep);
 }
 
 Letter* ActorCell::pop() noexcept {
@@ -275,7 +298,7 @@ void ActorCell::admit_waiting() noexcept {
       admitted = true;
     }
     if (!arrivals.empty() && has_room(*arrivals.front())) {
-      admit(arrivals.pop());
+      admit(pop_arrival());
       admitted = true;
     }
     if (!admitted) break;
@@ -637,7 +660,7 @@ void ActorCell::empty_mailbox(Errc cause) noexcept {
   };
   while (Letter* letter = mailbox.pop()) end(letter);
   mailbox_bytes = 0;
-  while (Letter* letter = arrivals.pop()) end(letter);
+  while (Letter* letter = pop_arrival()) end(letter);
   while (SendWaiter* sender = senders.pop_front()) {
     home->note_dead(*sender->letter(), this, cause);
     sender->refused(Error(cause, std::string("send ") + sender->letter()->method->name,

@@ -103,6 +103,8 @@ struct CellExtras {
   RestartPolicy policy;
   bool keep_mailbox = true;
   MailboxOptions limits;
+  static constexpr std::uint32_t least_sweep = 64;
+  std::uint32_t next_sweep = least_sweep;  ///< So many arrivals are searched for expired ones.
 
   // Restarts.
   const ServiceInfo* service = nullptr;  ///< Of the last object, from its end on.
@@ -171,8 +173,8 @@ class ActorCell final : public Work {
   /// `senders`. `refused`: it was ended with an error, which comes back with an ask's letter, and
   /// is put into `why` for a tell.
   Taken offer(Letter* letter, std::optional<Error>* why = nullptr) noexcept;
-  /// From elsewhere: takes it in any case, waiting for room in `arrivals`.
-  void arrive(Letter* letter) noexcept;
+  /// From elsewhere: takes it in any case. Returns whether it waits for room, in `arrivals`.
+  bool arrive(Letter* letter) noexcept;
   /// Takes the next letter that is still worth handling.
   Letter* take() noexcept;
 
@@ -252,6 +254,7 @@ class ActorCell final : public Work {
   void admit_waiting() noexcept;
   void note_congestion() noexcept;
   Letter* pop() noexcept;
+  Letter* pop_arrival() noexcept;
   void drop_expired_arrivals() noexcept;
 
   // A handler that is not a coroutine may throw before there is a task.

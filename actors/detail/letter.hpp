@@ -65,6 +65,7 @@ struct Letter : Work {
     SendWaiter* waiting = nullptr;  ///< ask: who waits there, or null if nobody does any more.
     RemoteRoute* route;             ///< remote_ask
     Receipt* receipt;  ///< tell: to be sent back once the mailbox took it; may be null.
+    Buffer* credit;    ///< tell, `holds_credit`: what came from its sender.
   };
   Time deadline = no_deadline;
   std::uint32_t bytes = 0;  ///< What the mailbox is charged.
@@ -74,9 +75,10 @@ struct Letter : Work {
   };
   Content content = Content::nothing;
   Kind kind = Kind::tell;
-  bool immediate = false;  ///< An ask that is answered while it is being awaited.
-  bool at_peer = false;    ///< `peer` and `correlation` are the ones that count.
-  bool system = false;     ///< The addressee's scheduling group.
+  bool immediate = false;     ///< An ask that is answered while it is being awaited.
+  bool at_peer = false;       ///< `peer` and `correlation` are the ones that count.
+  bool system = false;        ///< The addressee's scheduling group.
+  bool holds_credit = false;  ///< A peer's, without room in the mailbox: it gets no credit back.
 };
 
 /// What a method's messages need, without their types.
@@ -120,6 +122,9 @@ void send_back(Letter* letter) noexcept;
 void fail(Letter* letter, Error error) noexcept;
 /// Ends a letter whose Reply was dropped.
 void drop_unanswered(Letter* letter) noexcept;
+/// Keeps what a peer's letter was received in, so that the peer gets no credit back for it.
+void hold_credit(Letter& letter, Buffer received) noexcept;
+void release_credit(Letter& letter) noexcept;
 /// Replaces whatever it holds.
 void set_failure(Letter& letter, Error error) noexcept;
 

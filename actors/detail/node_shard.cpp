@@ -267,13 +267,13 @@ void NodeShard::forget_pending(Letter& letter) noexcept {
   letter.at_peer = false;
 }
 
-Letter* NodeShard::take_pending(std::uint64_t correlation) noexcept {
+Letter* NodeShard::take_pending(std::uint64_t correlation, const RemotePeer& from) noexcept {
   const auto slot = static_cast<std::uint32_t>(correlation & ((1u << pending_slot_bits) - 1));
   const auto generation =
       static_cast<std::uint32_t>(correlation >> pending_slot_bits) & pending_generation_mask;
   if (slot >= pending_.size()) return nullptr;
   Letter* letter = pending_[slot].letter;
-  if (!letter || pending_[slot].generation != generation) return nullptr;
+  if (!letter || pending_[slot].generation != generation || letter->peer != &from) return nullptr;
   forget_pending(*letter);
   return letter;
 }
@@ -299,6 +299,12 @@ void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc caus
   if (!core.options.on_dead_letter) return;
   core.options.on_dead_letter(
       {id_of(letter), cell ? cell->name() : std::string(), letter.method->name, cause});
+}
+
+void NodeShard::note_dead(std::uint64_t target) noexcept {
+  dead.add();
+  if (core.options.on_dead_letter)
+    core.options.on_dead_letter({target, std::string(), {}, Errc::actor_down});
 }
 
 }  // namespace hyperframes::detail

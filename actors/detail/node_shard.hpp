@@ -84,8 +84,9 @@ class NodeShard {
   // ---- asks that wait for another process -----------------------------------
 
   std::uint64_t add_pending(Letter* letter);
-  /// The letter, taken out, or null if it is not waited for (any more).
-  Letter* take_pending(std::uint64_t correlation) noexcept;
+  /// The letter, taken out, or null if nothing is waited for (any more) under that number, or not
+  /// from that peer.
+  Letter* take_pending(std::uint64_t correlation, const RemotePeer& from) noexcept;
   void forget_pending(Letter& letter) noexcept;
   /// Fails all that was asked of that peer.
   void fail_pending(RemotePeer& peer, const Error& reason) noexcept;
@@ -94,6 +95,8 @@ class NodeShard {
 
   /// Counts and reports a letter that no handler gets.
   void note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept;
+  /// The same for a peer's message to an actor that has ended.
+  void note_dead(std::uint64_t target) noexcept;
   /// What a Reply that is being destroyed answers with; made when there is one.
   class DropReason {
    public:

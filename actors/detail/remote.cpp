@@ -276,7 +276,7 @@ void deliver_request(Arrival& arrival) noexcept {
   ActorCell* cell = here.find(envelope.target);
   const ServiceInfo* service = cell ? cell->service() : nullptr;
   if (!service) {
-    here.dead.add();
+    here.note_dead(envelope.target);
     return refuse(arrival, Error(Errc::actor_down, "deliver a message", "the actor has ended",
                                  "find or start it again"));
   }
@@ -287,6 +287,8 @@ void deliver_request(Arrival& arrival) noexcept {
                               "actor '" + cell->name() + "' of service " + service->name +
                                   " knows no method " + std::to_string(envelope.type_id),
                               "check that both ends use compatible versions of its schema"));
+  // A struct is copied out of what was received, whose end is what its sender gets credit for.
+  Buffer received = arrival.message.body;
   auto letter =
       method->read_request(std::move(arrival.message.body), std::move(arrival.message.segments));
   if (!letter) return refuse_input(arrival, method->name, letter.error());
@@ -301,14 +303,14 @@ void deliver_request(Arrival& arrival) noexcept {
     made->kind = Letter::Kind::remote_ask;
     made->route = arrival.route.release();
   }
-  cell->arrive(made);
+  if (cell->arrive(made)) hold_credit(*made, std::move(received));
 }
 
 // An answer, on the shard that asked.
 void deliver_answer(Arrival& arrival) noexcept {
   NodeShard& here = arrival.target;
   const net::Envelope& envelope = arrival.message.envelope;
-  Letter* letter = here.take_pending(envelope.correlation);
+  Letter* letter = here.take_pending(envelope.correlation, arrival.peer);
   if (!letter) return here.late.add();
   if (envelope.kind == net::MessageKind::failure) {
     set_failure(*letter, decode_failure(std::move(arrival.message.body), letter->method->name));
@@ -339,6 +341,21 @@ void deliver(Arrival& arrival) noexcept {
 }
 
 }  // namespace
+
+void hold_credit(Letter& letter, Buffer received) noexcept {
+  if (letter.kind == Letter::Kind::remote_ask) {
+    letter.route->credit = std::move(received);
+  } else {
+    letter.credit = new Buffer(std::move(received));
+  }
+  letter.holds_credit = true;
+}
+
+void release_credit(Letter& letter) noexcept {
+  letter.holds_credit = false;
+  if (letter.kind == Letter::Kind::remote_ask) return letter.route->credit.reset();
+  delete std::exchange(letter.credit, nullptr);
+}
 
 void receive(NodeShard& here, PeerShard& from, net::Session& session, net::Lane lane,
              net::Message message) noexcept {

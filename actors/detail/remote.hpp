@@ -44,6 +44,7 @@ struct RemoteRoute {
   PeerShard* peer = nullptr;
   net::Envelope ask;
   net::Lane lane = net::Lane::normal;
+  Buffer credit;  ///< The actor's shard's, while the letter holds it.
 };
 /// Sends a remote ask's letter, which has come back to the shard of its route, as an answer.
 void answer_peer(Letter* letter) noexcept;

@@ -254,3 +254,27 @@ TEST_CASE("senders are admitted in the order in which they began to wait") {
   CHECK(journal.lines == std::vector<std::string>{"begin 10", "end 10", "note 1", "note 2",
                                                   "note 3", "note 4", "note 5"});
 }
+
+TEST_CASE("letters that expired before a full mailbox don't pile up behind one that has time") {
+  DeadLetters dead;
+  World world(2, dead.options());
+  world.run([&]() -> Task<void> {
+    auto counter = co_await world.node.spawn<Counter>({.shard = 1, .mailbox = {.messages = 1}});
+    co_await counter.tell_add_slowly({.delta = 1'000'000});
+    co_await hf::sleep_for(1ms);
+    co_await counter.note({.delta = 1});  // it is full now
+    hf::Scope scope;
+    auto patient = [](demo::CounterRef counter) -> Task<void> {
+      const auto value = co_await counter.add({.delta = 1}, hf::within(1h));
+      CHECK(value.total() == 1'000'002);
+    };
+    scope.spawn(patient(counter));
+    co_await hf::sleep_for(1ms);
+    for (int i = 0; i < 1000; ++i)
+      CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1}, hf::within(1ms))) ==
+            Errc::deadline_exceeded);
+    CHECK(dead.letters.size() > 800);  // while it is still stalled
+    co_await scope.join();
+  });
+  CHECK(dead.letters.size() == 1000);
+}

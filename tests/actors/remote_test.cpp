@@ -26,6 +26,11 @@ hf::net::Network::Options network(hf::SimNode& machine, hf::SimWorld& world) {
   return options;
 }
 
+/// A node that says nothing of its own accord.
+struct Silent final : hf::net::MessageHandler {
+  void on_message(hf::net::Session&, hf::net::Lane, hf::net::Message) noexcept override {}
+};
+
 /// A server with a counter under that name on its last shard, and a client.
 struct Cluster {
   explicit Cluster(unsigned server_shards = 1, unsigned client_shards = 1, std::uint64_t seed = 1)
@@ -42,7 +47,9 @@ struct Cluster {
   void start_server() {
     server = &server_machine.emplace<hf::Node>(
         server_machine.runtime(),
-        hf::Node::Options{.name = "server", .network = network(server_machine, sim)});
+        hf::Node::Options{.name = "server",
+                          .network = network(server_machine, sim),
+                          .on_dead_letter = dead.options().on_dead_letter});
     sim.run(server_machine, 0, [this](hf::Runtime&) { return serve(); });
   }
   Task<void> serve() {
@@ -69,6 +76,7 @@ struct Cluster {
   }
 
   Journal journal;
+  DeadLetters dead;  ///< Of the server.
   hf::SimWorld sim;
   hf::SimNode &server_machine, &client_machine;
   unsigned server_shards;
@@ -247,14 +255,106 @@ TEST_CASE("a method that the actor's service does not have is an unknown type") 
 }
 
 TEST_CASE("a stalled actor suspends remote senders, and gets everything in the end") {
+  for (unsigned server_shards : {1u, 2u}) {
+    Cluster cluster(server_shards);
+    cluster.run([&]() -> Task<void> {
+      auto counter = co_await cluster.find();
+      co_await counter.tell_add_slowly({.delta = 600'000});
+      // What its mailbox and the credit of the connection take, and no more.
+      const std::size_t lane = static_cast<std::size_t>(hf::net::Lane::normal);
+      const auto session = cluster.client->network().sessions().at(0);
+      const std::uint64_t credit = session->stats().lanes[lane].credit_bytes;
+      long told = 0;
+      while (told < 100'000) {
+        const auto code = co_await code_of<void>(counter.note({.delta = 1}, hf::within(1s)));
+        if (code == Errc::deadline_exceeded) break;
+        REQUIRE(!code);
+        ++told;
+      }
+      CHECK(told >= 64);
+      CHECK(told <= 64 + static_cast<long>(credit / 64));
+      const auto value = co_await counter.add({.delta = 0}, hf::within(1h));
+      CHECK(value.total() == 600'000 + told);
+      co_await hf::sleep_for(1s);
+      CHECK(session->stats().lanes[lane].credit_bytes >= credit / 2);
+    });
+  }
+}
+
+TEST_CASE("remote senders wait while an actor pauses before its restart") {
+  for (unsigned server_shards : {1u, 2u}) {
+    Log log;
+    Cluster cluster(server_shards);
+    cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+      co_await cluster.server->spawn<Counter>(
+          {.name = "again",
+           .shard = server_shards - 1,
+           .restart = {.kind = hf::Restart::permanent, .backoff_min = 1s, .backoff_max = 1s}},
+          &cluster.journal);
+    });
+    cluster.run([&]() -> Task<void> {
+      hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+      auto counter = co_await remote.find<demo::Counter>("again");
+      co_await counter.tell_crash({.name = "now"});
+      co_await hf::sleep_for(100ms);
+      co_await counter.note({.delta = 1});
+      co_await counter.note({.delta = 2});
+      const auto value = co_await counter.add({.delta = 3});
+      CHECK(value.total() == 6);
+    });
+    CHECK(cluster.journal.lines == std::vector<std::string>{"note 1", "note 2"});
+    CHECK(cluster.dead.letters.empty());
+  }
+}
+
+TEST_CASE("what a peer sends to an actor that has ended reaches the dead letters") {
+  Log log;
   Cluster cluster;
   cluster.run([&]() -> Task<void> {
     auto counter = co_await cluster.find();
-    co_await counter.tell_add_slowly({.delta = 3000});
-    for (int i = 0; i < 1000; ++i) co_await counter.note({.delta = 1}, hf::within(1h));
-    const auto value = co_await counter.add({.delta = 0}, hf::within(1h));
-    CHECK(value.total() == 4000);
+    co_await counter.tell_crash({.name = "now"});
+    co_await hf::sleep_for(10ms);
+    co_await counter.note({.delta = 1});
+    co_await hf::sleep_for(10ms);
+    REQUIRE(cluster.dead.letters.size() == 1);
+    CHECK(cluster.dead.letters[0].target == counter.id());
+    CHECK(cluster.dead.letters[0].cause == Errc::actor_down);
   });
+  CHECK(cluster.metric(cluster.server_machine, "hyperframes_dead_letters_total") == 1);
+}
+
+TEST_CASE("an answer counts only if it comes from whom was asked") {
+  Silent handler;
+  Cluster cluster;
+  hf::SimNode& forger = cluster.sim.add_node({.name = "forger"});
+  auto& forging =
+      forger.emplace<hf::net::Network>(forger.runtime(), network(forger, cluster.sim), handler);
+  const auto endpoint = hf::net::Endpoint::parse("tcp://" + forger.address().host() + ":6000");
+  cluster.sim.run(forger, 0,
+                  [&](hf::Runtime&) -> Task<void> { co_await forging.listen(endpoint); });
+  auto asked = cluster.sim.start(cluster.client_machine, 0, [&](hf::Runtime&) -> Task<long> {
+    auto counter = co_await cluster.find();
+    co_await cluster.client->connect(endpoint);
+    const auto value = co_await counter.add_slowly({.delta = 1000});
+    co_return value.total();
+  });
+  cluster.sim.run_for(500ms);
+  // Correlations are small numbers in two fields: all that can be in use are soon tried.
+  cluster.sim.run(forger, 0, [&](hf::Runtime&) -> Task<void> {
+    const auto session = forging.sessions().at(0);
+    for (std::uint64_t slot = 0; slot < 4; ++slot) {
+      for (std::uint64_t generation = 0; generation < 16; ++generation) {
+        const long forged = 666;
+        hf::net::Message message;
+        message.envelope.kind = hf::net::MessageKind::reply;
+        message.envelope.correlation = generation << 28 | slot;
+        message.body = hf::Buffer::copy_of(std::as_bytes(std::span(&forged, 1)));
+        co_await session->send(std::move(message));
+      }
+    }
+  });
+  CHECK(cluster.sim.wait(asked) == 1000);
+  CHECK(cluster.metric(cluster.client_machine, "hyperframes_late_replies_total") == 64);
 }
 
 TEST_CASE("when the peer's process dies, what was asked fails; its successor is found anew") {
