@@ -408,7 +408,7 @@ TEST_CASE("an actor waits for its children, each of which has a grace period of 
       auto parent = co_await world.node.spawn<Family>(
           supervised("parent", {.kind = Restart::permanent}), &journal, now.ends);
       co_await parent.tell_add({});
-      co_await hf::sleep_for(20s);
+      co_await hf::sleep_for(hf::timing().scaled(20s));
       CHECK(world.node.find<demo::OtherCounter>("parent").value() == parent);
     });
     std::vector<std::string> expected = begun;
