@@ -1,42 +1,17 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <thread>
 
+#include "captured_log.hpp"
 #include "manual.hpp"
 
 using namespace hyperframes;
 using test::Manual;
 using test::ManualOffload;
 using test::Tracked;
-
-namespace {
-
-/// What was logged while this lived.
-class Log {
- public:
-  Log() {
-    log::set_sink([this](log::Level, std::string_view text) {
-      std::scoped_lock lock(mutex_);
-      text_ += std::string(text) + "\n";
-    });
-  }
-  ~Log() { log::set_sink({}); }
-  std::string text() {
-    std::scoped_lock lock(mutex_);
-    return text_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string text_;
-};
-
-}  // namespace
 
 TEST_CASE("an offloaded call gives back values, nothing and exceptions") {
   Runtime runtime({.shards = 1});
@@ -153,7 +128,7 @@ TEST_CASE("the executor finishes what was queued before it ends") {
 }
 
 TEST_CASE("an offloaded call that never returns is named, and the runtime ends without it") {
-  Log log;
+  test::CapturedLog log;
   struct Shared {
     std::atomic<bool> began{false}, let_go{false}, over{false};
   };

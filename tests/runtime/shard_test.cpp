@@ -5,13 +5,12 @@
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/local_channel.hpp>
-#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/sleep.hpp>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "captured_log.hpp"
 #include "manual.hpp"
 
 using namespace hyperframes;
@@ -27,26 +26,6 @@ struct Item : detail::Work {
     if (self->act) self->act();
   }
   std::function<void()> act;
-};
-
-/// What was logged while this lived.
-class Log {
- public:
-  Log() {
-    log::set_sink([this](log::Level, std::string_view text) {
-      std::scoped_lock lock(mutex_);
-      text_ += std::string(text) + "\n";
-    });
-  }
-  ~Log() { log::set_sink({}); }
-  std::string text() {
-    std::scoped_lock lock(mutex_);
-    return text_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string text_;
 };
 
 Task<void> ping(LocalChannel<int>& out, LocalChannel<int>& in, bool& stop, std::uint64_t& rounds) {
@@ -104,7 +83,7 @@ TEST_CASE("a pair that plays ping-pong starves no timer, no other task and no sy
 }
 
 TEST_CASE("a backlog of 700,000 items holds up neither timers nor the system group") {
-  Log log;
+  test::CapturedLog log;
   Manual manual;
   std::vector<Item> backlog(700'000);
   std::uint64_t ran = 0;
@@ -140,7 +119,7 @@ TEST_CASE("a backlog of 700,000 items holds up neither timers nor the system gro
 }
 
 TEST_CASE("a backlog names the lines at which its coroutines go on") {
-  Log log;
+  test::CapturedLog log;
   Manual manual;
   Event event;
   auto wait = [](Event& event) -> Task<void> { co_await event.wait(); };
@@ -337,7 +316,7 @@ TEST_CASE("an idle runtime uses almost no processor time") {
 }
 
 TEST_CASE("a turn that lasts too long is reported with the line that it is stuck at") {
-  Log log;
+  test::CapturedLog log;
   Runtime runtime({.shards = 1, .stall_threshold = 20ms});
   auto wait_for_report = [&](std::uint64_t wanted) {
     while (runtime.stall_count() < wanted)
@@ -354,7 +333,7 @@ TEST_CASE("a turn that lasts too long is reported with the line that it is stuck
 }
 
 TEST_CASE("a stuck call from another shard is reported with the line of the call") {
-  Log log;
+  test::CapturedLog log;
   Runtime runtime({.shards = 2, .stall_threshold = 20ms});
   runtime.run([&](Runtime& runtime) -> Task<void> {
     co_await call_on(runtime.shard(1), [&runtime] {

@@ -18,14 +18,14 @@
 #include <functional>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/file.hpp>
-#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/reactor/uring.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/sleep.hpp>
 #include <hyperframes/runtime/socket.hpp>
-#include <mutex>
 #include <optional>
 #include <thread>
+
+#include "captured_log.hpp"
 
 using namespace hyperframes;
 
@@ -126,26 +126,6 @@ std::size_t open_descriptors() {
   return static_cast<std::size_t>(std::distance(
       std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
 }
-
-/// What was logged while this lived.
-class Log {
- public:
-  Log() {
-    log::set_sink([this](log::Level, std::string_view text) {
-      std::scoped_lock lock(mutex_);
-      text_ += std::string(text) + "\n";
-    });
-  }
-  ~Log() { log::set_sink({}); }
-  std::string text() {
-    std::scoped_lock lock(mutex_);
-    return text_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::string text_;
-};
 
 }  // namespace
 
@@ -253,7 +233,7 @@ TEST_CASE("slow owners of completions hold a turn up by one of them, not by all"
 }
 
 TEST_CASE("an owner of a completion that gets stuck is reported as a stall") {
-  Log log;
+  test::CapturedLog log;
   Runtime runtime({.shards = 1, .stall_threshold = 20ms});
   Ends ends;
   Owner owner;
@@ -301,7 +281,7 @@ TEST_CASE("memory that the kernel does not let go of is kept, and the runtime en
     SKIP("this process may not handle page faults, so no operation can be made to hang");
   // A read hangs in the kernel for as long as nobody gives it the page that it writes to.
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  Log log;
+  test::CapturedLog log;
   auto* block = new Reserved(page);
   static std::atomic<bool> gone;
   gone = false;
