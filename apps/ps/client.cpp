@@ -265,12 +265,9 @@ template <class Call>
 auto PsClient::State::ask_coordinator(std::string what, Call call, bool patient)
     -> Task<typename std::invoke_result_t<Call&, protocol::CoordinatorRef>::value_type> {
   what += " (coordinator " + options.coordinator.to_string() + ")";
-  // The coordinator fences those whose place a newer process took: for good.
-  const Judge judge = [](const Error& error) noexcept {
-    return detail::worth_retrying(error) && !error.is(Errc::fenced);
-  };
   co_return co_await retry(
-      std::move(what), [this, &call] { return ask_coordinator_once(call); }, judge, patient);
+      std::move(what), [this, &call] { return ask_coordinator_once(call); }, detail::worth_retrying,
+      patient);
 }
 
 Task<void> PsClient::State::follow() {
