@@ -89,6 +89,10 @@ class Shard : public detail::ShardCore {
   void schedule(detail::Work* work, Group group = Group::user) noexcept {
     ready[static_cast<std::size_t>(group)].push(work);
   }
+  /// Takes back what was scheduled in that group and has not run.
+  void unschedule(detail::Work* work, Group group = Group::user) noexcept {
+    ready[static_cast<std::size_t>(group)].remove(work);
+  }
   /// Queues work on this shard, from any thread. Never blocks or fails: what a full ring can't
   /// take waits on the sending shard; senders await `ring_room` before they add more. Once the
   /// shard has stopped, `work` runs on the calling thread, or with the runtime's end: it may

@@ -116,6 +116,7 @@ ActorCell& NodeShard::allocate_cell(Group group) {
 
 void NodeShard::free_cell(ActorCell& cell) noexcept {
   assert(!cell.object && cell.turns.empty() && cell.mailbox.empty());
+  if (std::exchange(cell.queued, false)) shard.unschedule(&cell, cell.group());
   cell.id = 0;
   cell.phase = ActorCell::Phase::free;
   cell.handled = 0;

@@ -316,6 +316,23 @@ TEST_CASE("a node may be destroyed after its runtime was stopped") {
   CHECK(journal.destroyed == 2);
 }
 
+TEST_CASE("a node that ends with actors in the ready queues leaves none of them there") {
+  World world(2);
+  for (unsigned shard : {0u, 1u})
+    world.run(
+        [&]() -> Task<void> {
+          auto node = std::make_unique<hf::Node>(world.machine.runtime());
+          for (const auto group : {hf::Group::user, hf::Group::system})
+            for (int i = 0; i < 1000; ++i) {
+              auto counter = co_await node->spawn<Counter>({.group = group});
+              CHECK(counter.try_note({.delta = 1}));
+            }
+          node.reset();
+          co_await hf::sleep_for(1ms);
+        },
+        shard);
+}
+
 TEST_CASE("an actor that spawns another and then fails to start says so to its spawner") {
   struct Failing final : demo::OtherCounter::Actor {
     Task<void> started() override {
