@@ -163,8 +163,33 @@ void NodeCore::on_session_down(net::Session& session, const Error& reason) noexc
 }
 
 namespace {
+
+/// A child on its way to its parent, an actor of this shard that may have ended meanwhile; or to
+/// nobody.
+class Adoption {
+ public:
+  explicit Adoption(Address parent) : parent_(parent) {
+    if (parent.cell && is_alive()) parent.cell->begin_adoption();
+  }
+  Adoption(const Adoption&) = delete;
+  ~Adoption() { end({}); }
+  void end(Address child) noexcept {
+    if (!parent_.cell) return;
+    if (is_alive()) {
+      parent_.cell->end_adoption(child);
+    } else if (child.cell) {
+      parent_.cell->home->tell_to_stop(child);
+    }
+    parent_ = {};
+  }
+
+ private:
+  bool is_alive() const noexcept { return parent_.cell->id == parent_.id; }
+  Address parent_;
+};
+
 Task<Address> spawn_and_adopt(NodeShard* here, NodeShard* there, NodeShard::SpawnRequest request) {
-  const Address parent = request.parent;
+  Adoption adoption(request.parent);
   Address made;
   if (there == here) {
     made = co_await there->spawn(std::move(request));
@@ -173,9 +198,10 @@ Task<Address> spawn_and_adopt(NodeShard* here, NodeShard* there, NodeShard::Spaw
     made =
         co_await call_on(there->shard, [there, moved] { return there->spawn(std::move(*moved)); });
   }
-  if (parent.cell) here->adopt(parent, made);
+  adoption.end(made);
   co_return made;
 }
+
 }  // namespace
 
 Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_ptr<Factory> factory,

@@ -703,11 +703,35 @@ void ActorCell::kill() noexcept {
   finish_incarnation();
 }
 
+void ActorCell::end_adoption(Address child) noexcept {
+  auto& early = more->early_ends;
+  const auto end = std::ranges::find(early, child, &CellExtras::EarlyEnd::child);
+  if (child.cell && end == early.end()) {
+    if (accepts()) {
+      more->children.push_back(child);
+    } else {
+      home->tell_to_stop(child);
+    }
+  }
+  const bool given_up = end != early.end() && end->reason == ExitReason::exhausted;
+  const std::string text = given_up ? std::move(end->text) : std::string();
+  if (end != early.end()) early.erase(end);
+  if (--more->adoptions == 0) early.clear();  // of those whose spawner is gone
+  if (given_up) child_given_up(text);
+}
+
 void ActorCell::child_ended(Address child, ExitReason reason, const std::string& text) noexcept {
-  if (!more || std::erase(more->children, child) == 0) return;
+  if (!more) return;
+  if (std::erase(more->children, child) == 0) {
+    if (more->adoptions) more->early_ends.push_back({child, reason, text});
+    return;
+  }
   if (phase == Phase::closing) return progress();
-  if (reason == ExitReason::exhausted)
-    crash(std::make_exception_ptr(Error(Errc::actor_down, "supervise a child", text)), false);
+  if (reason == ExitReason::exhausted) child_given_up(text);
+}
+
+void ActorCell::child_given_up(const std::string& text) noexcept {
+  crash(std::make_exception_ptr(Error(Errc::actor_down, "supervise a child", text)), false);
 }
 
 void CellExtras::Clock::run(Timer& timer) noexcept {

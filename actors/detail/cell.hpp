@@ -113,6 +113,14 @@ struct CellExtras {
   // Others.
   Address parent;
   std::vector<Address> children;
+  /// While a child is being started, its end may become known before itself.
+  struct EarlyEnd {
+    Address child;
+    ExitReason reason;
+    std::string text;
+  };
+  std::vector<EarlyEnd> early_ends;
+  int adoptions = 0;               ///< Children that are being started.
   List<Watch> watches;             ///< Of this actor, by others.
   List<WatchByWatcher> watching;   ///< Of others, by this actor.
   StartWaiter* spawner = nullptr;  ///< Waits until it has started.
@@ -184,6 +192,9 @@ class ActorCell final : public Work {
   void crash(std::exception_ptr cause, bool at_start) noexcept;
   /// Ends it at once, without grace: its node is being destroyed.
   void kill() noexcept;
+  void begin_adoption() { ++extras().adoptions; }
+  /// `child` has started, or, if it has none, was not.
+  void end_adoption(Address child) noexcept;
   void child_ended(Address child, ExitReason reason, const std::string& text) noexcept;
 
   // ---- turns ----------------------------------------------------------------
@@ -294,6 +305,7 @@ class ActorCell final : public Work {
   void finish() noexcept;
   void empty_mailbox(Errc cause) noexcept;
   void tell_spawner() noexcept;
+  void child_given_up(const std::string& text) noexcept;
   void clock_fired() noexcept;
 };
 

@@ -193,15 +193,6 @@ void NodeShard::start_now(SpawnRequest request) {
   cell.start(make(cell, *request.factory));
 }
 
-void NodeShard::adopt(Address parent, Address child) noexcept {
-  ActorCell& cell = *parent.cell;
-  if (cell.id == parent.id && cell.accepts()) {
-    cell.extras().children.push_back(child);
-  } else {
-    tell_to_stop(child);
-  }
-}
-
 std::vector<std::pair<Address, std::string>> NodeShard::stop_all() {
   std::vector<std::pair<Address, std::string>> actors;
   for_each_cell([&](ActorCell& cell) {

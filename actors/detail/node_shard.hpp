@@ -47,8 +47,6 @@ class NodeShard {
   void free_cell(ActorCell& cell) noexcept;
   /// The same for an actor that starts at once, from outside any coroutine.
   void start_now(SpawnRequest request);
-  /// Makes `child` a child of `parent`, an actor of this shard; stops it if that is ending.
-  void adopt(Address parent, Address child) noexcept;
   /// Tells all actors to stop that have no parent, the latest first. Returns who they are.
   std::vector<std::pair<Address, std::string>> stop_all();
   /// Constructs a cell's actor.

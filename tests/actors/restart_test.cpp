@@ -354,6 +354,44 @@ TEST_CASE("a child that is given up crashes its parent") {
   });
 }
 
+TEST_CASE("a child that ends before its parent knows it keeps the parent from nothing") {
+  struct Hasty final : demo::OtherCounter::Actor {
+    Task<void> started() override {
+      start(fail());
+      return {};
+    }
+    Task<void> fail() {
+      throw std::logic_error("at once");
+      co_return;
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  };
+  struct Parent final : demo::OtherCounter::Actor {
+    explicit Parent(Journal* journal) : journal(journal) { ++journal->started; }
+    Task<void> started() override {
+      for (unsigned shard : {0u, 1u}) co_await spawn<Hasty>({.shard = shard});
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      throw std::logic_error("later");
+      co_return;
+    }
+    Journal* journal;
+  };
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    auto parent = co_await world.node.spawn<Parent>(
+        supervised("parent", {.kind = Restart::permanent}), &journal);
+    co_await parent.tell_add({});
+    co_await hf::sleep_for(1s);
+    CHECK(journal.started == 2);
+    world.node.stop(parent);
+    const auto down = co_await world.node.join(parent, hf::after(1s));
+    CHECK(down.reason == hf::ExitReason::stopped);
+  });
+}
+
 TEST_CASE("an actor whose arguments can't be copied can't be restarted, and spawn says so") {
   struct Owning final : demo::OtherCounter::Actor {
     explicit Owning(std::unique_ptr<int> number) : number(std::move(number)) {}
