@@ -280,6 +280,7 @@ void SendWaiter::refused(Error error) noexcept {
 }
 
 SendWaiter::~SendWaiter() {
+  if (outgoing_) forget_outgoing(*outgoing_);
   if (state_ == State::waiting) {
     // It comes back to nobody; where a peer has it, nothing will come back.
     letter_->waiting = nullptr;
@@ -290,10 +291,7 @@ SendWaiter::~SendWaiter() {
   } else if (state_ == State::receipt_out) {
     receipt_->waiter = nullptr;
   } else if (letter_) {
-    if (outgoing_) forget_outgoing(*outgoing_);
     destroy(letter_);
-  } else if (outgoing_) {
-    forget_outgoing(*outgoing_);
   }
 }
 

@@ -24,6 +24,21 @@ Buffer encode_failure(const Error& error) {
       .buffer();
 }
 
+net::Message failure_to(const net::Envelope& ask, const Error& error) {
+  net::Message message;
+  message.envelope = net::answer_to(ask, net::MessageKind::failure);
+  message.body = encode_failure(error);
+  return message;
+}
+/// Of an answer that can't be sent.
+void turn_into_failure(net::Message& answer, const Error& error) {
+  net::Message failure;
+  failure.envelope = answer.envelope;
+  failure.envelope.kind = net::MessageKind::failure;
+  failure.body = encode_failure(error);
+  answer = std::move(failure);
+}
+
 Error decode_failure(Buffer body, const char* method) {
   auto failure = hyperframes::system::Failure::verified(std::move(body));
   if (!failure) return failure.error();
@@ -60,7 +75,15 @@ void RemotePeer::set_endpoint(const net::Endpoint& endpoint) {
 }
 
 PeerShard::~PeerShard() {
-  while (Outgoing* outgoing = queue_.pop_front()) delete outgoing;
+  for (auto* queues : {&requests_, &answers_})
+    for (Queue& queue : *queues)
+      while (Outgoing* outgoing = queue.waiting.pop_front()) delete outgoing;
+}
+
+// It travels as what is left of it.
+void PeerShard::set_deadline(net::Envelope& envelope, Time deadline) const noexcept {
+  if (envelope.kind != net::MessageKind::ask || deadline == no_deadline) return;
+  envelope.deadline_ns = std::max<std::int64_t>(1, (deadline - home.shard.now()).count());
 }
 
 net::Message PeerShard::encode(Letter& letter, std::uint64_t target, Time deadline) {
@@ -69,8 +92,7 @@ net::Message PeerShard::encode(Letter& letter, std::uint64_t target, Time deadli
   message.envelope = {.type_id = letter.method->id,
                       .target = target,
                       .kind = asks ? net::MessageKind::ask : net::MessageKind::tell};
-  if (asks && deadline != no_deadline)
-    message.envelope.deadline_ns = std::max<std::int64_t>(1, (deadline - home.shard.now()).count());
+  set_deadline(message.envelope, deadline);
   letter.method->write(letter, message.body, message.segments);
   return message;
 }
@@ -109,7 +131,8 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
     destroy(std::exchange(waiter.letter_, nullptr));
   }
 
-  if (session && session->up() && queue_.empty() && !pumping_) {
+  Queue& queue = requests(lane);
+  if (session && session->up() && queue.empty()) {
     auto sent = session->try_send(message, lane);
     if (sent) return asks;
     if (!sent.error().is(Errc::exhausted)) {
@@ -119,21 +142,18 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
     }
   }
   if (!asks && !waiter.begin(promise)) return false;
-  auto outgoing = std::make_unique<Outgoing>();
-  outgoing->message = std::move(message);
-  outgoing->lane = lane;
-  outgoing->deadline = waiter.deadline_;
+  auto outgoing = std::make_unique<Outgoing>(std::move(message), lane, waiter.deadline_);
   outgoing->waiter = &waiter;
   waiter.outgoing_ = outgoing.get();
-  enqueue(std::move(outgoing));
+  enqueue(queue, std::move(outgoing));
   return true;
 }
 
 bool PeerShard::tell_now(Letter* letter, std::uint64_t target) noexcept {
   bool sent = false;
-  if (session && session->up() && queue_.empty() && !pumping_) {
+  const net::Lane lane = lane_of(*letter->method);
+  if (session && session->up() && requests(lane).empty()) {
     try {
-      const net::Lane lane = lane_of(*letter->method);
       net::Message message = encode(*letter, target, no_deadline);
       sent = session->try_send(message, lane).has_value();
     } catch (const Error& error) {
@@ -148,23 +168,25 @@ bool tell_peer_now(RemotePeer& peer, Letter* letter, std::uint64_t target, Shard
   return peer.on(shard.index()).tell_now(letter, target);
 }
 
-void PeerShard::answer(net::Message message, net::Lane lane) noexcept {
-  if (!session || !session->up()) return;  // nobody is there to hear it
-  if (queue_.empty() && !pumping_) {
-    const auto sent = session->try_send(message, lane);
-    if (sent || !sent.error().is(Errc::exhausted)) return;
+void PeerShard::answer(const net::SessionRef& to, net::Message message, net::Lane lane) noexcept {
+  if (!to->up()) return;
+  // Before those that wait: it may have room that its asker keeps.
+  auto sent = to->try_send(message, lane);
+  if (!sent && !sent.error().is(Errc::exhausted)) {
+    if (!to->up()) return;
+    turn_into_failure(message, sent.error());
+    sent = to->try_send(message, lane);
   }
-  auto outgoing = std::make_unique<Outgoing>();
-  outgoing->message = std::move(message);
-  outgoing->lane = lane;
-  outgoing->deadline = resolve({});
-  enqueue(std::move(outgoing));
+  if (sent) return;
+  auto outgoing = std::make_unique<Outgoing>(std::move(message), lane, resolve({}));
+  outgoing->answers = to;
+  enqueue(answers(lane), std::move(outgoing));
 }
 
-void PeerShard::enqueue(std::unique_ptr<Outgoing> outgoing) noexcept {
-  queue_.push_back(*outgoing.release());
-  if (std::exchange(pumping_, true)) return;
-  home.shard.spawn(pump());
+void PeerShard::enqueue(Queue& queue, std::unique_ptr<Outgoing> outgoing) noexcept {
+  queue.waiting.push_back(*outgoing.release());
+  if (std::exchange(queue.pumping, true)) return;
+  pumps_.spawn(pump(&queue), static_cast<std::uint8_t>(Group::user));
 }
 
 void forget_outgoing(Outgoing& outgoing) noexcept {
@@ -174,31 +196,55 @@ void forget_outgoing(Outgoing& outgoing) noexcept {
   delete &outgoing;
 }
 
-Task<void> PeerShard::pump() {
-  struct Stopped {
-    bool& pumping;
-    ~Stopped() { pumping = false; }
-  } stopped{pumping_};
-  while (Outgoing* next = queue_.pop_front()) co_await send_one(std::unique_ptr<Outgoing>(next));
+Task<void> PeerShard::pump(Queue* queue) {
+  while (Outgoing* next = queue->waiting.pop_front()) {
+    std::unique_ptr<Outgoing> outgoing(next);
+    if (outgoing->answers) {
+      co_await send_answer(std::move(outgoing));
+    } else {
+      co_await send_request(std::move(outgoing));
+    }
+  }
+  queue->pumping = false;
 }
 
-Task<void> PeerShard::send_one(std::unique_ptr<Outgoing> outgoing) {
+Task<void> PeerShard::send_request(std::unique_ptr<Outgoing> outgoing) {
   Outgoing& sending = *outgoing;
   std::optional<Error> failure;
   try {
     co_await ensure_session(sending.deadline);
+    set_deadline(sending.message.envelope, sending.deadline);
     co_await session->send(std::move(sending.message), sending.lane, sending.deadline);
   } catch (const Error& error) {
     failure = error;
+  } catch (const std::exception& error) {
+    failure = Error(Errc::internal, "send to the node at " + peer.address, error.what());
   }
-  SendWaiter* waiter = sending.waiter;
+  SendWaiter* waiter = std::exchange(sending.waiter, nullptr);
   if (!waiter) co_return;
-  waiter->outgoing_ = nullptr;
+  waiter->outgoing_ended();
   if (failure) {
     waiter->refused(std::move(*failure));
   } else if (!waiter->asks()) {
     waiter->wake();
   }
+}
+
+Task<void> PeerShard::send_answer(std::unique_ptr<Outgoing> outgoing) {
+  const net::SessionRef to = outgoing->answers;
+  const net::Envelope envelope = outgoing->message.envelope;
+  std::optional<Error> failure;
+  try {
+    if (to->up())
+      co_await to->send(std::move(outgoing->message), outgoing->lane, outgoing->deadline);
+  } catch (const Error& error) {
+    failure = error;
+  }
+  if (!failure) co_return;
+  net::Message instead;
+  instead.envelope = envelope;
+  turn_into_failure(instead, *failure);
+  answer(to, std::move(instead), outgoing->lane);
 }
 
 Task<void> PeerShard::ensure_session(Time deadline) {
@@ -238,10 +284,7 @@ struct Refusal : Work {
   Refusal(NodeShard& origin, std::unique_ptr<RemoteRoute> route, Error error) noexcept
       : Work(nullptr), origin(origin), route(std::move(route)), error(std::move(error)) {}
   void send() noexcept {
-    net::Message message;
-    message.envelope = net::answer_to(route->ask, net::MessageKind::failure);
-    message.body = encode_failure(error);
-    route->peer->answer(std::move(message), route->lane);
+    route->peer->answer(route->session, failure_to(route->ask, error), route->lane);
   }
   NodeShard& origin;
   std::unique_ptr<RemoteRoute> route;
@@ -384,25 +427,27 @@ void receive(NodeShard& here, PeerShard& from, net::Session& session, net::Lane 
   here.post(target, arrival.release(), actor_id::group_of(envelope.target));
 }
 
+namespace {
+net::Message answer_in(Letter& letter, const net::Envelope& ask) {
+  if (letter.content != Letter::Content::answer)
+    return failure_to(ask, *letter.content_as<Error*>());
+  net::Message message;
+  message.envelope = net::answer_to(ask);
+  message.envelope.type_id = letter.method->id;
+  try {
+    letter.method->write(letter, message.body, message.segments);
+  } catch (const Error& error) {
+    return failure_to(ask, error);
+  }
+  return message;
+}
+}  // namespace
+
 void answer_peer(Letter* letter) noexcept {
   std::unique_ptr<RemoteRoute> route(letter->route);
-  net::Message message;
-  try {
-    if (letter->content == Letter::Content::answer) {
-      message.envelope = net::answer_to(route->ask);
-      message.envelope.type_id = letter->method->id;
-      letter->method->write(*letter, message.body, message.segments);
-    } else {
-      message.envelope = net::answer_to(route->ask, net::MessageKind::failure);
-      message.body = encode_failure(*letter->content_as<Error*>());
-    }
-  } catch (const Error& error) {
-    log::warning(std::string("an answer to ") + letter->method->name +
-                 " was not sent: " + error.what());
-  }
+  net::Message message = answer_in(*letter, route->ask);
   destroy(letter);
-  // To the session that asked, or to nobody: a newer one belongs to who did not ask.
-  if (route->peer->session == route->session) route->peer->answer(std::move(message), route->lane);
+  route->peer->answer(route->session, std::move(message), route->lane);
 }
 
 }  // namespace hyperframes::detail

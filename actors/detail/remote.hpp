@@ -9,6 +9,7 @@
 #include <hyperframes/net/message.hpp>
 #include <hyperframes/net/session.hpp>
 #include <hyperframes/runtime/detail/list.hpp>
+#include <hyperframes/runtime/scope.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,13 +25,19 @@ class RemotePeer;
 
 /// A message that waits until its session has credit for it.
 struct Outgoing : ListNode {
+  Outgoing(net::Message message, net::Lane lane, Time deadline) noexcept
+      : message(std::move(message)), lane(lane), deadline(deadline) {}
+  ~Outgoing() {
+    if (waiter) waiter->outgoing_ended();
+  }
   static void* operator new(std::size_t size) { return pool_allocate(size); }
   static void operator delete(void* memory) noexcept { pool_release(memory); }
 
   net::Message message;
-  net::Lane lane = net::Lane::normal;
-  Time deadline = no_deadline;
+  net::Lane lane;
+  Time deadline;
   SendWaiter* waiter = nullptr;  ///< Null: an answer, or its sender gave up.
+  net::SessionRef answers;       ///< Of an answer: the session that asked.
 };
 /// Its sender gave up: it is dropped, unless it is being sent already.
 void forget_outgoing(Outgoing& outgoing) noexcept;
@@ -59,7 +66,9 @@ class PeerShard {
   /// Sends what `waiter` holds. Returns whether its coroutine suspends.
   bool send(SendWaiter& waiter, PromiseBase& promise) noexcept;
   bool tell_now(Letter* letter, std::uint64_t target) noexcept;
-  void answer(net::Message message, net::Lane lane) noexcept;
+  /// Answers on the session that asked, or, once that is down, nobody. What can't be sent is
+  /// answered with the reason: an asker keeps room for its answer until one comes.
+  void answer(const net::SessionRef& to, net::Message message, net::Lane lane) noexcept;
   void went_down(const Error& reason) noexcept;
 
   NodeShard& home;
@@ -67,14 +76,26 @@ class PeerShard {
   net::SessionRef session;
 
  private:
+  /// What waits, in order. A lane's answers wait apart from its requests: they make room at the
+  /// peer, which may hold back what would make room here.
+  struct Queue {
+    bool empty() const noexcept { return waiting.empty() && !pumping; }
+    List<Outgoing> waiting;
+    bool pumping = false;
+  };
+  Queue& requests(net::Lane lane) noexcept { return requests_[static_cast<std::size_t>(lane)]; }
+  Queue& answers(net::Lane lane) noexcept { return answers_[static_cast<std::size_t>(lane)]; }
+
   net::Message encode(Letter& letter, std::uint64_t target, Time deadline);
-  void enqueue(std::unique_ptr<Outgoing> outgoing) noexcept;
-  Task<void> pump();
-  Task<void> send_one(std::unique_ptr<Outgoing> outgoing);
+  void set_deadline(net::Envelope& envelope, Time deadline) const noexcept;
+  void enqueue(Queue& queue, std::unique_ptr<Outgoing> outgoing) noexcept;
+  Task<void> pump(Queue* queue);
+  Task<void> send_request(std::unique_ptr<Outgoing> outgoing);
+  Task<void> send_answer(std::unique_ptr<Outgoing> outgoing);
   Task<void> ensure_session(Time deadline);
 
-  List<Outgoing> queue_;
-  bool pumping_ = false;
+  Queue requests_[net::lane_count], answers_[net::lane_count];
+  Scope pumps_;  ///< Ends first, since its tasks use the rest.
 };
 
 /// Another process, in one incarnation. Kept as long as the node, since references point to it.

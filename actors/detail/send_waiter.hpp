@@ -79,6 +79,8 @@ class SendWaiter : public Waiter {
     state_ = State::back;
     wake();
   }
+  /// The peer's queue no longer has it.
+  void outgoing_ended() noexcept { outgoing_ = nullptr; }
   void receipt_came(Receipt& receipt) noexcept;
   /// The letter was ended by someone else, or never taken.
   void refused(Error error) noexcept;

@@ -281,6 +281,204 @@ TEST_CASE("a stalled actor suspends remote senders, and gets everything in the e
   }
 }
 
+namespace {
+Task<void> relay_one(demo::CounterRef to, hf::Reply<demo::Total> reply) {
+  const auto total = co_await to.add({.delta = 1});
+  reply.send({.total = total.total()});
+}
+/// Answers with what `to`, in the process that asks, answers.
+Task<void> relay(demo::Counter::Inbox self, demo::CounterRef to) {
+  while (auto letter = co_await self.recv())
+    if (auto call = letter.as<demo::Counter::AddMethod>())
+      self.start(relay_one(to, std::move(call->reply)));
+}
+/// Keeps what it is given to store.
+Task<void> hoard(tests::everything::Exchange::Inbox self) {
+  using Store = tests::everything::Exchange::StoreMethod;
+  std::vector<hf::detail::Invocation<Store>> kept;
+  while (auto letter = co_await self.recv())
+    if (auto call = letter.as<Store>()) kept.push_back(std::move(*call));
+}
+/// Answers with much.
+Task<void> give(tests::everything::Exchange::Inbox self) {
+  while (auto letter = co_await self.recv())
+    if (auto call = letter.as<tests::everything::Exchange::FetchMethod>())
+      call->reply.send({}, hf::Segments(hf::Buffer::heap(100 << 10)));
+}
+}  // namespace
+
+TEST_CASE("asks that wait for room hold up no answer, which may be what makes room") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    co_await cluster.client->spawn<Counter>("own");
+    co_await cluster.client->listen(
+        hf::net::Endpoint::parse("tcp://" + cluster.client_machine.address().host() + ":6001"));
+  });
+  const auto client_endpoint =
+      hf::net::Endpoint::parse("tcp://" + cluster.client_machine.address().host() + ":6001");
+  cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+    hf::RemoteNode client = co_await cluster.server->connect(client_endpoint);
+    auto own = co_await client.find<demo::Counter>("own");
+    co_await cluster.server->spawn<demo::Counter>("relay", &relay, own);
+  });
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    auto relay = co_await remote.find<demo::Counter>("relay");
+    // Far more than there is room for at once, both here and there.
+    std::vector<Task<demo::Total>> asks;
+    for (int i = 0; i < 3000; ++i) asks.push_back(relay.add({.delta = 1}));
+    const auto totals = co_await hf::when_all(std::move(asks));
+    CHECK(totals.size() == 3000);
+  });
+}
+
+TEST_CASE("an ask that ends while its message waits for the connection leaves nothing behind") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    co_await counter.tell_add_slowly({.delta = 600'000});
+    long told = 0;
+    for (std::error_code code; !code; told += !code)
+      code = co_await code_of<void>(counter.note({.delta = 1}, hf::within(1s)));
+    hf::Scope first;
+    first.spawn(counter.note({.delta = 1}, hf::within(1h)));  // there is no credit for it
+    co_await hf::sleep_for(1ms);
+
+    const auto ask = [](demo::CounterRef counter, hf::Duration span) -> Task<void> {
+      co_await counter.add({.delta = 1000}, hf::within(span));
+    };
+    for (int i = 0; i < 20; ++i)
+      CHECK(co_await code_of<void>(ask(counter, 20ms)) == Errc::deadline_exceeded);
+    auto cancelled = std::make_unique<hf::Scope>(), destroyed = std::make_unique<hf::Scope>();
+    for (int i = 0; i < 20; ++i) {
+      cancelled->spawn(ask(counter, 1h));
+      destroyed->spawn(ask(counter, 1h));
+    }
+    co_await hf::sleep_for(1ms);
+    cancelled->cancel();
+    co_await code_of<void>(cancelled->join());
+    destroyed.reset();
+
+    co_await first.join();
+    const auto total = co_await counter.add({.delta = 0}, hf::within(1h));
+    CHECK(total.total() == 600'000 + told + 1);  // what nobody waits for was not sent
+  });
+}
+
+TEST_CASE("an answer that can't be sent tells its asker why, and leaves room for others") {
+  Cluster cluster;
+  auto& machine = cluster.sim.add_node({.shards = 1, .name = "small"});
+  auto options = network(machine, cluster.sim);
+  options.receive_budget_bytes = 1 << 20;
+  auto& small = machine.emplace<hf::Node>(machine.runtime(),
+                                          hf::Node::Options{.name = "small", .network = options});
+  cluster.sim.run(machine, 0, [&](hf::Runtime&) -> Task<void> {
+    hf::RemoteNode remote = co_await small.connect(cluster.endpoint());
+    auto counter = co_await remote.find<demo::Counter>("counter");
+    const hf::Buffer large = hf::Buffer::heap(800 << 10);
+    for (int i = 0; i < 100; ++i)
+      CHECK(co_await code_of<hf::WithSegments<demo::Sum>>(counter.echo({}, hf::Segments(large))) ==
+            Errc::too_large);
+    const auto total = co_await counter.add({.delta = 1}, hf::within(1s));
+    CHECK(total.total() == 1);
+  });
+}
+
+TEST_CASE(
+    "an answer that waits too long for credit becomes a failure, and leaves room for others") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    const hf::Buffer part = hf::Buffer::heap(100 << 10);
+    const auto echo = [](demo::CounterRef counter, hf::Buffer part,
+                         std::vector<hf::Segments>* kept) -> Task<void> {
+      auto answer = co_await counter.echo({}, hf::Segments(std::move(part)), hf::within(1h));
+      kept->push_back(std::move(answer.segments));
+    };
+    std::vector<hf::Segments> kept;  // so that the server gets no credit back
+    int failed = 0;
+    for (int round = 0; round < 40; ++round) {
+      std::vector<Task<std::error_code>> echoes;
+      for (int i = 0; i < 10; ++i) echoes.push_back(code_of<void>(echo(counter, part, &kept)));
+      for (const auto& code : co_await hf::when_all(std::move(echoes)))
+        failed += code == Errc::deadline_exceeded;
+    }
+    CHECK(failed > 300);
+    kept.clear();
+    const auto total = co_await counter.add({.delta = 1}, hf::within(10s));
+    CHECK(total.total() == 1);
+  });
+}
+
+TEST_CASE("an answer that waited when its session ended does not go out on the next one") {
+  Log log;
+  Cluster cluster;
+  const auto client_endpoint =
+      hf::net::Endpoint::parse("tcp://" + cluster.client_machine.address().host() + ":6001");
+  cluster.run([&]() -> Task<void> {
+    co_await cluster.client->spawn<Counter>("own");
+    co_await cluster.client->listen(client_endpoint);
+  });
+  // The server asks the client in its turn, all the time.
+  int failed = 0, answered = 0;
+  const auto ask_on = [](demo::CounterRef own, int* failed, int* answered) -> Task<void> {
+    for (int i = 0; i < 500; ++i) {
+      const auto code = co_await code_of<demo::Total>(own.add({.delta = 1}, hf::within(1s)));
+      ++*(code ? failed : answered);
+      co_await hf::sleep_for(10ms);
+    }
+  };
+  cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+    hf::RemoteNode client = co_await cluster.server->connect(client_endpoint);
+    auto own = co_await client.find<demo::Counter>("own");
+    hf::Shard::current()->spawn(ask_on(own, &failed, &answered));
+    co_await cluster.server->spawn<tests::everything::Exchange>("giver", &give);
+  });
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    auto giver = co_await remote.find<tests::everything::Exchange>("giver");
+    // The client keeps what it gets, so most of the answers wait at the server.
+    std::vector<hf::WithSegments<tests::everything::Nothing>> kept;
+    const auto fetch = [](tests::everything::ExchangeRef giver,
+                          decltype(kept)* kept) -> Task<void> {
+      kept->push_back(co_await giver.fetch({}, hf::Segments()));
+    };
+    hf::Scope scope;
+    for (int i = 0; i < 30; ++i) scope.spawn(fetch(giver, &kept));
+    co_await hf::sleep_for(500ms);
+    CHECK(scope.running() > 5);
+    CHECK(cluster.sim.network().reset(cluster.server_machine, cluster.client_machine) > 0);
+    CHECK(co_await code_of<void>(scope.join()) == Errc::peer_lost);
+    co_await hf::sleep_for(10s);
+  });
+  CHECK(failed <= 1);  // what was under way when the connection broke
+  CHECK(answered >= 499);
+}
+
+TEST_CASE("a large message that waits for its grant holds up no other lane") {
+  Cluster cluster;
+  cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+    co_await cluster.server->spawn<tests::everything::Exchange>("hoarder", &hoard);
+  });
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    auto hoarder = co_await remote.find<tests::everything::Exchange>("hoarder");
+    hf::Scope scope;
+    const auto store = [](tests::everything::ExchangeRef hoarder) -> Task<void> {
+      hf::Segments large(hf::Buffer::heap(64 << 20));
+      co_await hoarder.tell_store({}, std::move(large), hf::within(1h));
+    };
+    for (int i = 0; i < 2; ++i) scope.spawn(store(hoarder));
+    co_await hf::sleep_for(10s);
+    CHECK(scope.running() == 1);  // the first one's memory is kept
+    const auto total = co_await counter.add({.delta = 1}, hf::within(1s));
+    CHECK(total.total() == 1);
+    scope.cancel();
+    co_await code_of<void>(scope.join());
+  });
+}
+
 TEST_CASE("remote senders wait while an actor pauses before its restart") {
   for (unsigned server_shards : {1u, 2u}) {
     Log log;
