@@ -32,14 +32,30 @@ inline ActorCell* cell_to_run_now(const Destination& to, const PromiseBase& send
   return cell;
 }
 
-/// What Ask and Tell have in common: a request on its way. The handler that runs while this is
-/// being awaited may destroy the awaiting coroutine; `run` then says so, and touches nothing any
-/// more.
+/// What an Ask and a Tell hold. The request is made in place, of its fields or by one move.
+template <class Method>
+struct Call {
+  template <class From>
+  Call(const Destination& to, Within within, From&& from)
+      : to(to), request{typename Method::Request(std::forward<From>(from))}, within(within) {}
+  template <class From>
+  Call(const Destination& to, Within within, From&& from, Segments segments)
+      : to(to),
+        request{typename Method::Request(std::forward<From>(from)), std::move(segments)},
+        within(within) {}
+  Destination to;
+  RequestOf<Method> request;
+  Within within;
+};
+
+/// A request on its way. It refers to its Ask or Tell, which lives in the awaiting frame as long as
+/// this does: a copy would be loaded before the stores that made the original have left the core.
+/// The handler that runs while this is being awaited may destroy the awaiting coroutine; `run` then
+/// says so, and touches nothing any more.
 template <class Method>
 class CallAwaiter {
  public:
-  CallAwaiter(const Destination& to, RequestOf<Method>&& request, Within within) noexcept
-      : to_(to), request_(std::move(request)), within_(within) {}
+  explicit CallAwaiter(Call<Method>& call) noexcept : call_(call) {}
   CallAwaiter(const CallAwaiter&) = delete;
   ~CallAwaiter() {
     if (gone_) *gone_ = true;
@@ -53,7 +69,7 @@ class CallAwaiter {
     gone_ = &gone;
     cell.run_now(Method::info, [&] {
       return Method::invoke(static_cast<typename Method::Service::Actor&>(*cell.object),
-                            make_invocation<Method>(std::move(request_), letter));
+                            invocation_of<Method>(call_.request, letter));
     });
     if (gone) return false;
     gone_ = nullptr;
@@ -61,13 +77,11 @@ class CallAwaiter {
     return true;
   }
   bool send(PromiseBase& sender, Letter::Kind kind) {
-    Letter* letter = make_letter<Method>(std::move(request_), kind);
-    return waiter_.emplace(to_, letter, resolve(within_, sender)).send(sender);
+    Letter* letter = make_letter<Method>(std::move(call_.request), kind);
+    return waiter_.emplace(call_.to, letter, resolve(call_.within, sender)).send(sender);
   }
 
-  Destination to_;
-  RequestOf<Method> request_;
-  Within within_;
+  Call<Method>& call_;
   bool* gone_ = nullptr;
   std::optional<SendWaiter> waiter_;
 };
@@ -84,15 +98,15 @@ class AskAwaiter : public CallAwaiter<Method> {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     PromiseBase& sender = handle.promise();
-    ActorCell* cell = cell_to_run_now(this->to_, sender);
-    const Time deadline = resolve(this->within_, sender);
+    ActorCell* cell = cell_to_run_now(this->call_.to, sender);
+    const Time deadline = resolve(this->call_.within, sender);
     if (!cell || is_over(deadline, sender)) return this->send(sender, Letter::Kind::ask);
 
     letter_ = new (pool_allocate(letter_size<Method>)) Letter(Method::info);
     begin_immediate(*letter_, *cell, deadline);
     if (!this->run(*cell, sender, letter_)) return true;
     if (letter_->content != Letter::Content::nothing) return false;
-    return this->waiter_.emplace(this->to_, std::exchange(letter_, nullptr), deadline)
+    return this->waiter_.emplace(this->call_.to, std::exchange(letter_, nullptr), deadline)
         .wait_for_answer(sender);
   }
   AnswerOf<Method> await_resume() {
@@ -113,7 +127,7 @@ class TellAwaiter : public CallAwaiter<Method> {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> handle) {
     PromiseBase& sender = handle.promise();
-    ActorCell* cell = cell_to_run_now(this->to_, sender);
+    ActorCell* cell = cell_to_run_now(this->call_.to, sender);
     if (!cell) return this->send(sender, Letter::Kind::tell);
     return !this->run(*cell, sender, nullptr);
   }
@@ -131,44 +145,44 @@ template <class Method>
 class [[nodiscard]] Ask {
  public:
   using value_type = detail::AnswerOf<Method>;
-  Ask(const detail::Destination& to, detail::RequestOf<Method> request, Within within)
-      : to_(to), request_(std::move(request)), within_(within) {}
+  /// For references. `what`: the request or its fields, and its segments if it has any.
+  template <class... What>
+  Ask(const detail::Destination& to, Within within, What&&... what)
+      : call_(to, within, std::forward<What>(what)...) {}
 
   detail::AskAwaiter<Method> operator co_await() && noexcept {
-    return {to_, std::move(request_), within_};
+    return detail::AskAwaiter<Method>(call_);
   }
   /// For Scope and when_all. Its default deadline runs from when the task starts.
   operator Task<value_type>() && { return run(std::move(*this)); }
 
  private:
   static Task<value_type> run(Ask ask) { co_return co_await std::move(ask); }
-  detail::Destination to_;
-  detail::RequestOf<Method> request_;
-  Within within_;
+  detail::Call<Method> call_;
 };
 
 template <class Method>
 class [[nodiscard]] Tell {
  public:
   using value_type = void;
-  Tell(const detail::Destination& to, detail::RequestOf<Method> request, Within within)
-      : to_(to), request_(std::move(request)), within_(within) {}
+  /// As Ask's.
+  template <class... What>
+  Tell(const detail::Destination& to, Within within, What&&... what)
+      : call_(to, within, std::forward<What>(what)...) {}
 
   detail::TellAwaiter<Method> operator co_await() && noexcept {
-    return {to_, std::move(request_), within_};
+    return detail::TellAwaiter<Method>(call_);
   }
   operator Task<void>() && { return run(std::move(*this)); }
   /// Without suspending: false if there is no room, or no such actor.
   bool now() && {
-    return detail::tell_now(
-        to_, detail::make_letter<Method>(std::move(request_), detail::Letter::Kind::tell));
+    return detail::tell_now(call_.to, detail::make_letter<Method>(std::move(call_.request),
+                                                                  detail::Letter::Kind::tell));
   }
 
  private:
   static Task<void> run(Tell tell) { co_await std::move(tell); }
-  detail::Destination to_;
-  detail::RequestOf<Method> request_;
-  Within within_;
+  detail::Call<Method> call_;
 };
 
 }  // namespace hyperframes

@@ -38,29 +38,18 @@ class ActorRef {
   }
 
  protected:
-  template <class Method>
-  Ask<Method> ask(typename Method::Request request, Within within) const {
-    return {to_, {std::move(request)}, within};
+  // `what`: the request or its fields, and its segments if it has any.
+  template <class Method, class... What>
+  Ask<Method> ask(Within within, What&&... what) const {
+    return {to_, within, std::forward<What>(what)...};
   }
-  template <class Method>
-  Ask<Method> ask(typename Method::Request request, Segments segments, Within within) const {
-    return {to_, {std::move(request), std::move(segments)}, within};
+  template <class Method, class... What>
+  Tell<Method> tell(Within within, What&&... what) const {
+    return {to_, within, std::forward<What>(what)...};
   }
-  template <class Method>
-  Tell<Method> tell(typename Method::Request request, Within within) const {
-    return {to_, {std::move(request)}, within};
-  }
-  template <class Method>
-  Tell<Method> tell(typename Method::Request request, Segments segments, Within within) const {
-    return {to_, {std::move(request), std::move(segments)}, within};
-  }
-  template <class Method>
-  bool try_tell(typename Method::Request request) const {
-    return Tell<Method>(to_, {std::move(request)}, {}).now();
-  }
-  template <class Method>
-  bool try_tell(typename Method::Request request, Segments segments) const {
-    return Tell<Method>(to_, {std::move(request), std::move(segments)}, {}).now();
+  template <class Method, class... What>
+  bool try_tell(What&&... what) const {
+    return Tell<Method>(to_, {}, std::forward<What>(what)...).now();
   }
 
  private:

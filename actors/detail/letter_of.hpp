@@ -63,13 +63,28 @@ struct Invocation<Method> {
   [[no_unique_address]] Segments segments{};
 };
 
+/// A call whose request lies with its sender: its handler's parameters are made straight from it.
 template <class Method>
-Invocation<Method> make_invocation(RequestOf<Method>&& taken,
-                                   [[maybe_unused]] Letter* letter) noexcept {
+struct InvocationInPlace {
+  typename Method::Request& request;
+  typename RequestOf<Method>::Segments& segments;
+  Reply<AnswerOf<Method>> reply;
+};
+template <class Method>
+  requires Method::oneway
+struct InvocationInPlace<Method> {
+  typename Method::Request& request;
+  typename RequestOf<Method>::Segments& segments;
+};
+
+/// `letter`: the ask's, for its answer; null for a tell.
+template <class Method>
+InvocationInPlace<Method> invocation_of(RequestOf<Method>& request,
+                                        [[maybe_unused]] Letter* letter) noexcept {
   if constexpr (Method::oneway) {
-    return {std::move(taken.request), std::move(taken.segments)};
+    return {request.request, request.segments};
   } else {
-    return {std::move(taken.request), std::move(taken.segments), Reply<AnswerOf<Method>>(letter)};
+    return {request.request, request.segments, Reply<AnswerOf<Method>>(letter)};
   }
 }
 

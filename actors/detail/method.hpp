@@ -55,20 +55,33 @@ void detach_segments(Segments& segments);
 
 // ---- a method's letters -----------------------------------------------------
 
-/// Moves the request out of its letter, which becomes the Reply's, or ends here.
+template <class Method>
+struct MethodFunctions;
+
+/// Moves the request out of its letter.
+template <class Method>
+Invocation<Method> take_request(Letter& letter, [[maybe_unused]] Letter* for_answer) noexcept {
+  auto& held = letter.content_as<RequestOf<Method>>();
+  if constexpr (Method::oneway) {
+    return {std::move(held.request), std::move(held.segments)};
+  } else {
+    return {std::move(held.request), std::move(held.segments), Reply<AnswerOf<Method>>(for_answer)};
+  }
+}
+
+/// The letter becomes the Reply's, or ends here.
 template <class Method>
 Invocation<Method> open_letter(Letter* letter) noexcept {
-  using Request = RequestOf<Method>;
-  Request& held = letter->content_as<Request>();
-  Request taken{std::move(held)};
-  held.~Request();
+  const bool told = letter->kind == Letter::Kind::tell;
+  Invocation<Method> call = take_request<Method>(*letter, told ? nullptr : letter);
+  MethodFunctions<Method>::destroy_content(*letter);
   letter->content = Letter::Content::nothing;
-  if (letter->kind == Letter::Kind::tell) {
-    destroy(std::exchange(letter, nullptr));
+  if (told) {
+    destroy(letter);
   } else if constexpr (Method::oneway) {
     drop_unanswered(letter);  // a peer that asked where there is nothing to answer
   }
-  return make_invocation<Method>(std::move(taken), letter);
+  return call;
 }
 
 template <class Method>

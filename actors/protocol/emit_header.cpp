@@ -424,22 +424,19 @@ class HeaderEmitter {
   // One overload takes the fields in braces, the other one a request that was built before.
   void call(const Method& method, std::string_view verb, const std::string& result,
             const std::string& name) {
-    const bool timed = verb != "try_tell";
-    std::string parameters, arguments;
+    const std::string within = verb == "try_tell" ? "" : "within, ";
+    std::string parameters, segments;
     if (method.request_segments) {
       parameters += ", ::hyperframes::Segments segments";
-      arguments += ", std::move(segments)";
+      segments = ", std::move(segments)";
     }
-    if (timed) {
-      parameters += ", ::hyperframes::Within within = {}";
-      arguments += ", within";
-    }
+    if (!within.empty()) parameters += ", ::hyperframes::Within within = {}";
     line("  {} {}(const {}Fields& request{}) const {{", result, name, request(method), parameters);
-    line("    return {}<{}>({}(request){});", verb, tag(method), request(method), arguments);
+    line("    return {}<{}>({}request{});", verb, tag(method), within, segments);
     line("  }}");
     line("  template <std::same_as<{}> Request>", request(method));
     line("  {} {}(Request request{}) const {{", result, name, parameters);
-    line("    return {}<{}>(std::move(request){});", verb, tag(method), arguments);
+    line("    return {}<{}>({}std::move(request){});", verb, tag(method), within, segments);
     line("  }}");
   }
 
