@@ -197,10 +197,12 @@ void Link::wait(Session::SendAwaiter& awaiter) noexcept {
 
 void Link::leave(Session::SendAwaiter& awaiter) noexcept {
   LaneOut& lane = out(awaiter.lane_);
-  if (awaiter.announced_ && lane.announced == awaiter.announced_) {
-    withdraw(awaiter.lane_, lane.announced);
-    lane.announced = 0;
-    lane.granted = false;
+  if (awaiter.announced_) {
+    if (lane.announced == awaiter.announced_) {  // else it was refused just now
+      withdraw(awaiter.lane_, lane.announced);
+      lane.announced = 0;
+      lane.granted = false;
+    }
     unpromise_room(awaiter.message_.envelope);
   }
   pump(awaiter.lane_);

@@ -243,6 +243,60 @@ TEST_CASE("a peer that lends more than any node has is corrupt") {
   CHECK(!wire.alive());
 }
 
+TEST_CASE("a large ask that is refused as it gives up keeps no room for its answer") {
+  net::Network::Options options;
+  options.receive_budget_bytes = 1u << 20;  // there is room for 15 answers
+  WireNode node(options);
+  Wire& wire = node.add_wire();
+  node.step([&] { wire.lend(window); });
+  const auto send = [](net::SessionRef session, std::size_t body) -> hf::Task<void> {
+    Message message = ask(4096);
+    if (body) message.body = hf::Buffer::heap(body);
+    co_await session->send(std::move(message), Lane::normal, hf::after(1h));
+  };
+  for (int i = 0; i < 40; ++i) {
+    auto scope = std::make_unique<hf::Scope>();
+    node.step([&] { scope->spawn(send(node.session(), window)); });
+    node.step([&] {
+      const auto announced = wire.hear(FrameKind::announce);
+      REQUIRE(announced.size() == 1);
+      scope->cancel();
+      wire.say(FrameKind::refuse, Lane::normal, announced[0].header.message);
+    });
+    node.step([&] { scope.reset(); });
+  }
+  node.step([&] { hf::Shard::current()->spawn(send(node.session(), 0)); });
+  node.step([&] { CHECK(wire.hear(FrameKind::data).size() == 1); });
+}
+
+TEST_CASE("messages of all sizes arrive whole and in order, however their bytes are cut") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    WireNode node;
+    Wire& wire = node.add_wire();
+    std::vector<std::size_t> sizes, came;
+    node.handler.react = [&](net::Session&, Lane, Message message) {
+      came.push_back(message.body.size());
+      bool same = true;
+      for (const std::byte byte : message.body.bytes())
+        same &= byte == static_cast<std::byte>(came.size());
+      CHECK(same);
+    };
+    node.step([&] { wire.cut = [&] { return 1 + random() % (1 << (random() % 18)); }; });
+    for (std::uint64_t number = 1; number <= 30; ++number) {
+      const std::size_t size = random() % (std::size_t{1} << (random() % 18));
+      sizes.push_back(size);
+      Message message;
+      if (size) message.body = hf::Buffer::heap(size);
+      for (std::byte& byte : message.body.bytes()) byte = static_cast<std::byte>(number);
+      node.step([&] { wire.say_message(Lane::normal, number, message); });
+    }
+    CHECK(wire.alive());
+    CHECK(came == sizes);
+  }
+}
+
 TEST_CASE("asks keep no more room for answers than their peer has") {
   WireNode node;
   Wire& wire = node.add_wire();

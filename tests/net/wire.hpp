@@ -2,7 +2,9 @@
 // sees each that comes. In virtual time, and with nothing between.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <memory>
@@ -178,18 +180,20 @@ class Wire {
     if (alive())
       state_->owner->on_ended(hf::Error(hf::Errc::closed, "receive", "the far end hung up"));
   }
+  /// At most so many bytes come at once.
+  std::function<std::size_t()> cut = [] { return std::size_t{16} << 10; };
   /// Bytes as they are; where the link wants them, as from a socket.
   void feed(std::span<const std::byte> bytes) {
     while (!bytes.empty() && alive()) {
       hf::Buffer target = state_->owner->receive_target();
       if (target.empty()) {
-        const auto part = bytes.first(std::min<std::size_t>(bytes.size(), 16 << 10));
+        const auto part = bytes.first(std::min(bytes.size(), cut()));
         bytes = bytes.subspan(part.size());
         hf::Buffer chunk = hf::Buffer::heap(part.size());
         std::memcpy(chunk.data(), part.data(), part.size());
         state_->owner->on_chunk(std::move(chunk));
       } else {
-        const auto part = bytes.first(std::min(bytes.size(), target.size()));
+        const auto part = bytes.first(std::min({bytes.size(), target.size(), cut()}));
         bytes = bytes.subspan(part.size());
         std::memcpy(target.data(), part.data(), part.size());
         state_->owner->on_filled(part.size());
