@@ -649,12 +649,13 @@ Buffer Link::receive_target() noexcept {
     const bool is_last = lane.total - lane.received - remaining_ < FrameHeader::size;
     return lane.memory.slice(lane.received, remaining_ + (is_last ? 0 : FrameHeader::size));
   }
-  if (in_bulk()) return carry_.slice(carried_, FrameHeader::size - carried_);
+  if (in_bulk() || expects_large_) return carry_.slice(carried_, FrameHeader::size - carried_);
   return {};
 }
 
 void Link::on_chunk(Buffer chunk) noexcept {
   silent_ticks_ = 0;
+  expects_large_ = false;
   bytes_received_ += chunk.size();
   consume(chunk.data(), chunk.size());
   after_receive();
@@ -679,6 +680,7 @@ void Link::on_filled(std::size_t size) noexcept {
       if (!remaining_) finish_frame();
     }
   }
+  if (frame_.kind == FrameKind::data) expects_large_ = frame_.total >= direct_limit;
   after_receive();
 }
 

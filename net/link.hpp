@@ -280,6 +280,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   LaneIn in_[lane_count];
   Buffer carry_;  ///< A header that arrives in pieces.
   std::size_t carried_ = 0;
+  /// Large messages often follow each other, and a stream of chunks would take in much of the next
+  /// one before it ends: so after one that was received directly, the next header is too.
+  bool expects_large_ = false;
   FrameHeader frame_;            ///< The one whose payload arrives.
   std::uint64_t remaining_ = 0;  ///< Of its payload.
   std::string text_;
