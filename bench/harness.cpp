@@ -44,6 +44,11 @@ std::string verdict(Better better, double value, const std::optional<Rival>& riv
                      reached(better, ratio, rival->goal) ? "yes" : "NO");
 }
 
+bool cannot_write(const std::string& path) {
+  fmt::print(stderr, "could not write '{}': check the folder and the disk\n", path);
+  return false;
+}
+
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -89,10 +94,16 @@ Runner::Result Runner::measure(const Row& row) const {
 }
 
 bool Runner::run(const std::string& json_path) {
+  if (rows_.empty()) {
+    fmt::print(stderr, "no figure's group/name contains '{}': --list prints them\n", only);
+    return false;
+  }
   if (list) {
     for (const Row& row : rows_) fmt::print("{}/{}\n", row.group, row.name);
     return true;
   }
+  if (!json_path.empty() && !std::ofstream(json_path, std::ios::app))
+    return cannot_write(json_path);
   std::vector<Result> results;
   for (const Row& row : rows_) {
     fmt::print(stderr, "\r\033[K{}/{} ({} of {})", row.group, row.name, results.size() + 1,
@@ -174,8 +185,7 @@ bool Runner::write_json(const std::vector<Result>& results, const std::string& p
               .dump(2)
        << "\n";
   file.close();
-  if (!file) fmt::print(stderr, "could not write '{}': check the folder and the disk\n", path);
-  return static_cast<bool>(file);
+  return file || cannot_write(path);
 }
 
 }  // namespace hyperframes::bench

@@ -45,7 +45,7 @@ class Runner {
   /// A line that says why a row or a peer is missing.
   void leave_out(std::string what, std::string why);
   /// Runs everything, prints the table, and writes JSON to `json_path` unless empty. False if that
-  /// file can't be written.
+  /// file can't be written, which is tried first, or if there is no figure.
   bool run(const std::string& json_path);
 
  private:
