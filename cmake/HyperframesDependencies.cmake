@@ -30,9 +30,25 @@ macro(hyperframes_note_required name found version package use)
   endif()
 endmacro()
 
-macro(hyperframes_require_module target module package use)
-  pkg_check_modules(${target} QUIET IMPORTED_TARGET GLOBAL "${module}")
-  hyperframes_note_required("${module}" ${target}_FOUND "${${target}_VERSION}" ${package} "${use}")
+# hyperframes_note_link(fmt::fmt "hyperframes_find_package(fmt ...)" fmt libfmt-dev): what whoever
+# links a static library of ours needs too, because ours links that target: a line for the package's
+# configuration, a module of pkg-config, a Debian package. Headers alone need none of it.
+function(hyperframes_note_link target find module package)
+  set_property(GLOBAL PROPERTY "HYPERFRAMES_LINK_${target}" "${find}|${module}|${package}")
+endfunction()
+set(hyperframes_header_only CLI11::CLI11 Eigen3::Eigen nlohmann_json::nlohmann_json
+    hyperframes_flatbuffers_headers)
+
+# Target PkgConfig::HYPERFRAMES_SQLITE for SQLITE: a project that adds this one, or finds it
+# installed, may have a PkgConfig::SQLITE of its own.
+macro(hyperframes_require_module name module package use)
+  pkg_check_modules(HYPERFRAMES_${name} QUIET IMPORTED_TARGET GLOBAL "${module}")
+  hyperframes_note_required("${module}" HYPERFRAMES_${name}_FOUND "${HYPERFRAMES_${name}_VERSION}"
+                            ${package} "${use}")
+  string(REGEX REPLACE "([<>=]+)" " \\1 " hyperframes_requirement "${module}")
+  hyperframes_note_link(PkgConfig::HYPERFRAMES_${name}
+                        "hyperframes_find_module(HYPERFRAMES_${name} \"${module}\" ${package})"
+                        "${hyperframes_requirement}" ${package})
 endmacro()
 
 macro(hyperframes_require_package name package use)
@@ -68,6 +84,21 @@ hyperframes_require_package(yaml-cpp libyaml-cpp-dev "model and service files")
 hyperframes_require_package(nlohmann_json nlohmann-json3-dev "reports and indexes")
 hyperframes_require_package(spdlog libspdlog-dev "logs")
 hyperframes_require_package(fmt libfmt-dev "text")
+# Older yaml-cpp has no namespace.
+set(HYPERFRAMES_YAML yaml-cpp)
+if(TARGET yaml-cpp::yaml-cpp)
+  set(HYPERFRAMES_YAML yaml-cpp::yaml-cpp)
+endif()
+# hyperframes_note_linked_package(fmt::fmt fmt 1 libfmt-dev): what was compiled against it fits only
+# versions with the same first digit.
+function(hyperframes_note_linked_package target name digits package)
+  hyperframes_note_link(${target}
+    "hyperframes_find_package(${name} \"${${name}_VERSION}\" ${digits} ${package})" ${name} ${package})
+endfunction()
+hyperframes_note_linked_package(fmt::fmt fmt 1 libfmt-dev)
+hyperframes_note_linked_package(spdlog::spdlog spdlog 2 libspdlog-dev)
+hyperframes_note_linked_package(${HYPERFRAMES_YAML} yaml-cpp 2 libyaml-cpp-dev)
+hyperframes_note_link(Threads::Threads "hyperframes_find_package(Threads \"\" 0 libc6-dev)" "" libc6-dev)
 if(HYPERFRAMES_TESTS)
   hyperframes_require_package(Catch2 catch2/bookworm-backports "the tests" 3)
 endif()
@@ -84,6 +115,11 @@ if(FlatBuffers_VERSION AND NOT FlatBuffers_VERSION VERSION_EQUAL flatc_version)
     "does not compile with the other. Install both from one place; on Debian: "
     "apt-get install flatbuffers-compiler libflatbuffers-dev, or set -DFLATC_EXECUTABLE=...")
 endif()
+
+# Generated code includes FlatBuffers' headers; nothing of its library is needed.
+add_library(hyperframes_flatbuffers_headers INTERFACE)
+target_include_directories(hyperframes_flatbuffers_headers SYSTEM INTERFACE
+  "$<TARGET_PROPERTY:flatbuffers::flatbuffers,INTERFACE_INCLUDE_DIRECTORIES>")
 
 include(HyperframesOptional)
 

@@ -14,7 +14,12 @@ function(hyperframes_protocol target)
     message(FATAL_ERROR "hyperframes_protocol(${target}): name at least one .fbs file.")
   endif()
   if(NOT FLATC_EXECUTABLE)
-    find_program(FLATC_EXECUTABLE flatc REQUIRED)
+    find_program(FLATC_EXECUTABLE flatc)
+    if(NOT FLATC_EXECUTABLE)
+      message(FATAL_ERROR "hyperframes_protocol(${target} ...) needs FlatBuffers' compiler, flatc, and "
+                          "found none. On Debian: apt-get install flatbuffers-compiler; or set "
+                          "-DFLATC_EXECUTABLE=... to its path.")
+    endif()
   endif()
 
   set(out "${CMAKE_CURRENT_BINARY_DIR}/${target}_protocol")
@@ -28,25 +33,15 @@ function(hyperframes_protocol target)
     cmake_path(ABSOLUTE_PATH schema BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
     cmake_path(GET schema FILENAME file)
     cmake_path(GET schema STEM LAST_ONLY stem)
-    # A folder for each schema: two of them may include the same third one.
-    set(folder "${out}/${stem}")
     set(header "${out}/${file}.hpp")
     set(source "${out}/${file}.cpp")
     set(flatc_header "${out}/${stem}_fb_generated.h")
-    file(MAKE_DIRECTORY "${folder}")
     add_custom_command(
       OUTPUT "${header}" "${source}" "${flatc_header}"
-      COMMAND hyperframes::protocol_generator prepare "${schema}" --out "${folder}"
-              ${include_options} --dependency-file "${folder}/${stem}.d" --target "${header}"
-      COMMAND "${FLATC_EXECUTABLE}" --binary --schema --bfbs-comments --bfbs-builtins
-              --bfbs-filenames "${folder}" -I "${folder}" -o "${folder}" "${folder}/${file}"
-      COMMAND hyperframes::protocol_generator emit "${schema}" --out "${folder}"
-      COMMAND "${FLATC_EXECUTABLE}" --cpp --scoped-enums -I "${folder}" -o "${folder}"
-              "${folder}/${stem}_fb.fbs"
-      COMMAND "${CMAKE_COMMAND}" -E copy "${folder}/${file}.hpp" "${folder}/${file}.cpp"
-              "${folder}/${stem}_fb_generated.h" "${out}"
+      COMMAND hyperframes::protocol_generator generate "${schema}" --out "${out}" ${include_options}
+              --flatc "${FLATC_EXECUTABLE}" --dependency-file "${out}/${stem}.d"
       DEPENDS "${schema}" hyperframes::protocol_generator
-      DEPFILE "${folder}/${stem}.d"
+      DEPFILE "${out}/${stem}.d"
       COMMENT "Making C++ of ${file}"
       VERBATIM)
     target_sources(${target} PRIVATE "${source}" "${header}" "${flatc_header}")
@@ -54,4 +49,7 @@ function(hyperframes_protocol target)
     set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-w")
   endforeach()
   target_include_directories(${target} SYSTEM BEFORE PUBLIC "$<BUILD_INTERFACE:${out}>")
+  # What is made includes FlatBuffers' headers; nothing of its library is needed.
+  target_include_directories(${target} SYSTEM PUBLIC
+    "$<BUILD_INTERFACE:$<TARGET_PROPERTY:flatbuffers::flatbuffers,INTERFACE_INCLUDE_DIRECTORIES>>")
 endfunction()

@@ -1,15 +1,16 @@
-// Turns a FlatBuffers schema with services into C++: see cmake/HyperframesProtocol.cmake, which
-// runs
+// Turns a FlatBuffers schema with services into C++. cmake/HyperframesProtocol.cmake, and whoever
+// builds without CMake, runs
 //
-//   hyperframes_protocol_generator prepare counter.fbs --out build/protocol
-//   flatc --binary --schema … build/protocol/counter.fbs
-//   hyperframes_protocol_generator emit counter.fbs --out build/protocol
-//   flatc --cpp --scoped-enums … build/protocol/counter_fb.fbs
+//   hyperframes_protocol_generator generate counter.fbs --out build/protocol
+//
+// and compiles build/protocol/counter.fbs.cpp. In between it runs flatc, which needs a copy of the
+// schema without what it does not know, and with names of its own.
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <hyperframes/actors/protocol/emit.hpp>
+#include <hyperframes/actors/protocol/flatc.hpp>
 #include <hyperframes/actors/protocol/names.hpp>
 #include <hyperframes/actors/protocol/prepare.hpp>
 #include <hyperframes/actors/protocol/schema.hpp>
@@ -39,51 +40,70 @@ std::string escaped(const fs::path& path) {
   return result;
 }
 
-void prepare(const fs::path& schema, const std::vector<fs::path>& include_folders,
-             const fs::path& out, const fs::path& dependency_file, const std::string& target) {
-  const auto read = protocol::prepare(schema, include_folders, out);
-  if (dependency_file.empty()) return;
+struct Options {
+  fs::path schema, out, dependency_file;
+  std::vector<fs::path> include_folders;
+  std::string flatc = "flatc";
+};
+
+void write_dependencies(const fs::path& to, const fs::path& target,
+                        const std::vector<fs::path>& read) {
   std::string text = escaped(target) + ":";
   for (const auto& path : read) text += " \\\n  " + escaped(path);
-  write(dependency_file, text + "\n");
+  write(to, text + "\n");
 }
 
-void emit(const fs::path& schema, const fs::path& out) {
-  const std::string file = schema.filename().string(), stem = protocol::stem(file);
-  const auto read = protocol::read_schema(out / (stem + ".bfbs"), file);
-  write(out / (stem + "_fb.fbs"), protocol::emit_flatc_schema(read, file));
+void emit(const std::string& file, const fs::path& folder) {
+  const auto read = protocol::read_schema(folder / (protocol::stem(file) + ".bfbs"), file);
+  write(folder / (protocol::stem(file) + "_fb.fbs"), protocol::emit_flatc_schema(read, file));
   for (const auto& [name, includes] : read.includes)
     if (name != file)
-      write(out / (protocol::stem(name) + "_fb.fbs"), protocol::emit_flatc_schema(read, name));
-  write(out / (file + ".hpp"), protocol::emit_header(read));
-  write(out / (file + ".cpp"), protocol::emit_source(read));
+      write(folder / (protocol::stem(name) + "_fb.fbs"), protocol::emit_flatc_schema(read, name));
+  write(folder / (file + ".hpp"), protocol::emit_header(read));
+  write(folder / (file + ".cpp"), protocol::emit_source(read));
+}
+
+void generate(const Options& options) {
+  const std::string file = options.schema.filename().string(), stem = protocol::stem(file);
+  // A folder for each schema: two of them may include the same third one.
+  const fs::path folder = options.out / stem;
+  fs::create_directories(folder);
+  const std::string place = folder.string();
+  const protocol::Flatc flatc(options.flatc);
+
+  const auto read = protocol::prepare(options.schema, options.include_folders, folder);
+  flatc.run({"--binary", "--schema", "--bfbs-comments", "--bfbs-builtins", "--bfbs-filenames",
+             place, "-I", place, "-o", place, (folder / file).string()});
+  emit(file, folder);
+  flatc.run({"--cpp", "--scoped-enums", "-I", place, "-o", place,
+             (folder / (stem + "_fb.fbs")).string()});
+  for (const std::string& made : {file + ".hpp", file + ".cpp", stem + "_fb_generated.h"})
+    fs::copy_file(folder / made, options.out / made, fs::copy_options::overwrite_existing);
+  if (!options.dependency_file.empty())
+    write_dependencies(options.dependency_file, options.out / (file + ".hpp"), read);
 }
 
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  CLI::App app("Makes C++ of FlatBuffers schemas with services, in two steps around flatc.");
+  CLI::App app("Makes C++ of FlatBuffers schemas with services.");
   app.require_subcommand(1);
-  fs::path schema, out, dependency_file;
-  std::string target;
-  std::vector<fs::path> include_folders;
-
-  auto* first = app.add_subcommand("prepare", "Write a copy of the schema that flatc accepts");
-  first->add_option("schema", schema, "The schema")->required();
-  first->add_option("--out", out, "Folder for what is made")->required();
-  first->add_option("-I,--include", include_folders, "Folders to look in for included schemas");
-  first->add_option("--dependency-file", dependency_file, "Write what was read, in make's syntax");
-  first->add_option("--target", target, "The file that depends on it");
-  auto* second = app.add_subcommand("emit", "Write C++ for a prepared schema");
-  second->add_option("schema", schema, "The schema")->required();
-  second->add_option("--out", out, "Folder that holds flatc's output")->required();
+  Options options;
+  auto* command = app.add_subcommand(
+      "generate", "Write SCHEMA.hpp, SCHEMA.cpp and what they include into a folder");
+  command->add_option("schema", options.schema, "The schema, a .fbs file")->required();
+  command->add_option("--out", options.out, "Folder for what is made")->required();
+  command->add_option("-I,--include", options.include_folders,
+                      "Folders to look in for included schemas");
+  command->add_option("--flatc", options.flatc, "FlatBuffers' compiler")->capture_default_str();
+  command->add_option("--dependency-file", options.dependency_file,
+                      "Write what was read, in make's syntax");
   CLI11_PARSE(app, argument_count, arguments);
 
   try {
-    if (*first) prepare(schema, include_folders, out, dependency_file, target);
-    if (*second) emit(schema, out);
+    generate(options);
   } catch (const std::exception& error) {
-    std::cerr << schema.string() << ": error: " << error.what() << '\n';
+    std::cerr << options.schema.string() << ": error: " << error.what() << '\n';
     return 1;
   }
   return 0;
