@@ -1,18 +1,9 @@
 # The compilers that this project is correct on, its flags, its sanitizer switch and its cache.
 
-set(hyperframes_compiler_fix
-  "On Debian 12:\n"
-  "  apt-get install clang-19 && cmake --preset release -DCMAKE_CXX_COMPILER=clang++-19\n"
-  "or let ./dev do both.")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
-  message(FATAL_ERROR
-    "GCC ${CMAKE_CXX_COMPILER_VERSION} miscompiles coroutines: an aggregate or a capturing lambda "
-    "passed inside a co_await expression is destroyed twice.\n"
-    "Use Clang 19 or newer, or GCC 14 or newer. " ${hyperframes_compiler_fix})
-elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 19)
-  message(FATAL_ERROR
-    "Clang ${CMAKE_CXX_COMPILER_VERSION} is older than 19, the oldest this project is tested with.\n"
-    ${hyperframes_compiler_fix})
+include(HyperframesCompilerCheck)
+hyperframes_check_compiler(hyperframes_problem)
+if(hyperframes_problem)
+  message(FATAL_ERROR "${hyperframes_problem}")
 endif()
 
 set(CMAKE_CXX_STANDARD 20)

@@ -6,8 +6,9 @@ file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/hyperfra
 
 # hyperframes_library(net DEPENDS runtime PRIVATE fmt::fmt EXCLUDE /tool/): library hyperframes_net,
 # alias hyperframes::net, of every .cpp below the current folder that no EXCLUDE pattern matches.
+# Shared where BUILD_SHARED_LIBS says so, and installed with its headers; an INTERNAL one is neither.
 function(hyperframes_library name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   foreach(pattern IN LISTS ARG_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${pattern}")
@@ -15,7 +16,11 @@ function(hyperframes_library name)
   if(NOT sources)
     set(sources "${PROJECT_SOURCE_DIR}/cmake/empty.cpp")
   endif()
-  add_library(hyperframes_${name} ${sources})
+  set(type "")
+  if(ARG_INTERNAL)
+    set(type STATIC)
+  endif()
+  add_library(hyperframes_${name} ${type} ${sources})
   add_library(hyperframes::${name} ALIAS hyperframes_${name})
   set_target_properties(hyperframes_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(hyperframes_${name} PUBLIC cxx_std_20)
@@ -24,13 +29,42 @@ function(hyperframes_library name)
   foreach(dependency IN LISTS ARG_DEPENDS)
     target_link_libraries(hyperframes_${name} PUBLIC hyperframes::${dependency})
   endforeach()
-  target_link_libraries(hyperframes_${name} PRIVATE $<BUILD_INTERFACE:hyperframes_flags> ${ARG_PRIVATE})
+  target_link_libraries(hyperframes_${name} PRIVATE $<BUILD_INTERFACE:hyperframes_flags>)
+  foreach(dependency IN LISTS ARG_PRIVATE)
+    if(dependency IN_LIST hyperframes_header_only)
+      set(dependency "$<BUILD_INTERFACE:${dependency}>")
+    endif()
+    target_link_libraries(hyperframes_${name} PRIVATE "${dependency}")
+  endforeach()
+  hyperframes_share_library(hyperframes_${name})
+  if(HYPERFRAMES_INSTALL AND NOT ARG_INTERNAL)
+    hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}" "${ARG_EXCLUDE}")
+  endif()
   if(HYPERFRAMES_FUZZ)
     # libFuzzer steers by the edges that instrumented code reports.
     target_compile_options(hyperframes_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   if(HYPERFRAMES_HEADER_CHECKS)
     hyperframes_check_headers(${name} "${ARG_EXCLUDE}" "${ARG_PRIVATE}")
+  endif()
+endfunction()
+
+# A shared library exports the project's own names, not those of templates that it happens to use.
+# Nothing here is stable before version 1: each minor version is another library to the loader.
+function(hyperframes_share_library target)
+  get_target_property(type ${target} TYPE)
+  if(NOT type STREQUAL "SHARED_LIBRARY")
+    return()
+  endif()
+  set(version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+  set(script "${PROJECT_BINARY_DIR}/exported_names.map")
+  file(CONFIGURE OUTPUT "${script}" @ONLY CONTENT
+       "HYPERFRAMES_@version@ { global: extern \"C++\" { *hyperframes::*; }; local: *; };\n")
+  set_target_properties(${target} PROPERTIES VERSION "${PROJECT_VERSION}" SOVERSION "${version}"
+                        DEFINE_SYMBOL "" INSTALL_RPATH "$ORIGIN" LINK_DEPENDS "${script}")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${script}")
+  if(NOT HYPERFRAMES_SANITIZE AND NOT HYPERFRAMES_FUZZ)
+    target_link_options(${target} PRIVATE "LINKER:-z,defs")  # what it needs, it links itself
   endif()
 endfunction()
 

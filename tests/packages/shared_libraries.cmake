@@ -1,0 +1,27 @@
+# The same with shared libraries, in a build of its own: without assertions, for projects that have them.
+include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
+run("${CMAKE_COMMAND}" -G Ninja -S "${SOURCE_DIR}" -B "${WORK_DIR}/build"
+    "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS=-DNDEBUG -DBUILD_SHARED_LIBS=ON
+    -DHYPERFRAMES_TESTS=OFF)
+run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build")
+install_and_move("${WORK_DIR}/build")
+# Nothing may be found where it was built.
+file(RENAME "${WORK_DIR}/build" "${WORK_DIR}/build_away")
+set(BUILD_DIR "${WORK_DIR}/build")
+check_installed("${prefix}")
+check_programs("${prefix}")
+foreach(part runtime net actors ps)
+  set(library "${prefix}/lib/libhyperframes_${part}.so")
+  run(readelf --dynamic "${library}")
+  expect("${output}" "soname: [libhyperframes_${part}.so.0.1]" "The library's name for the loader is wrong")
+  run(nm --dynamic --defined-only --demangle "${library}")
+  expect("${output}" "hyperframes::" "The library exports nothing of its own")
+  if(output MATCHES "\n[0-9a-f]+ [A-Zuvw] (fmt|spdlog|nlohmann|flatbuffers|YAML|CLI)::[^\n]*")
+    message(FATAL_ERROR "libhyperframes_${part}.so exports what is not its own: ${CMAKE_MATCH_0}")
+  endif()
+endforeach()
+consume(layers "${prefix}" runtime,net main.cpp "answer 42 for tcp://127.0.0.1:6000")
+consume(trainer "${prefix}" ps trainer.cpp "width 1 of 1 field")
+follow_cmake_lines("${usage}" "${prefix}")
+follow_shell_lines("${usage}")
+file(RENAME "${WORK_DIR}/build_away" "${WORK_DIR}/build")
