@@ -32,7 +32,24 @@ if(ASIO_INCLUDE_DIR)
   file(STRINGS "${ASIO_INCLUDE_DIR}/asio/version.hpp" asio_version REGEX "// [0-9]+\\.[0-9]+\\.[0-9]+")
   string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" asio_version "${asio_version}")
 endif()
-hyperframes_note_optional(asio ASIO_INCLUDE_DIR "${asio_version}" libasio-dev "the asio reactor")
+set(HYPERFRAMES_ASIO OFF)
+if(NOT ASIO_INCLUDE_DIR)
+  hyperframes_feature(asio OFF "libasio-dev is not installed: no driver where io_uring is refused, and no embedding")
+elseif(asio_version VERSION_LESS 1.22.1)
+  hyperframes_feature(asio OFF "1.22.1 or newer is needed" "${asio_version}")
+else()
+  set(HYPERFRAMES_ASIO ON)
+  hyperframes_feature(asio ON "the driver where io_uring is refused, and embedding" "${asio_version}")
+  # Whoever shares an io_context with the library compiles asio as the library did.
+  add_library(hyperframes_asio_flags INTERFACE)
+  target_include_directories(hyperframes_asio_flags SYSTEM INTERFACE
+                             "$<BUILD_INTERFACE:${ASIO_INCLUDE_DIR}>")
+  target_compile_definitions(hyperframes_asio_flags INTERFACE
+    HYPERFRAMES_HAS_ASIO=1 ASIO_STANDALONE=1
+    # asio 1.22 does not know them of Clang.
+    "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT=1>"
+    "$<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_STD_COROUTINE=1>")
+endif()
 
 if(HYPERFRAMES_FUZZ AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "HYPERFRAMES_FUZZ needs libFuzzer, which only Clang has. "

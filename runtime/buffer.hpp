@@ -105,6 +105,8 @@ class Buffer {
   MemoryKind kind() const noexcept { return block_ ? block_->kind : MemoryKind::host; }
   /// True if no other Buffer shares the block.
   bool unique() const noexcept { return block_ && detail::is_sole(block_); }
+  /// True if it may be copied and released on any thread.
+  bool counts_atomically() const noexcept { return !block_ || block_->atomic_count; }
 
   /// The same memory from `offset`, `size` bytes long. Both lie within this buffer.
   Buffer slice(std::size_t offset, std::size_t size) const noexcept;

@@ -18,6 +18,7 @@
 #include <hyperframes/runtime/buffer.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,9 @@ class Reactor {
   virtual void close_listener(int descriptor) noexcept { close_now(descriptor); }
   /// Whether descriptors are the process's own, so that close(2) closes them.
   virtual bool has_system_descriptors() const noexcept { return false; }
+  /// Keeps other threads from running the shard's turns while it is held, for drivers whose turns
+  /// run on an embedder's threads. Elsewhere it is empty.
+  virtual std::unique_lock<std::recursive_mutex> hold_turns() { return {}; }
   /// Operations started and not completed.
   virtual std::size_t in_flight() const noexcept = 0;
   /// Before the shard's end, on its thread while it has one: cancels all that is in flight, ends it

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/reactor/asio.hpp>
 #include <hyperframes/runtime/reactor/uring.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <latch>
@@ -43,6 +44,21 @@ struct Call : detail::Work {
   }
   std::function<void()> function;
 };
+
+// One line for all shards.
+void report_drivers(const std::vector<std::exception_ptr>& refusals) {
+  const auto refused =
+      std::ranges::find_if(refusals, [](const auto& why) { return why != nullptr; });
+  if (refused == refusals.end()) return;
+  const auto count =
+      std::ranges::count_if(refusals, [](const auto& why) { return why != nullptr; });
+  try {
+    std::rethrow_exception(*refused);
+  } catch (const Error& error) {
+    log::warning(std::to_string(count) + " of " + std::to_string(refusals.size()) +
+                 " shards run on the asio driver, since io_uring was refused: " + error.what());
+  }
+}
 
 /// Takes the place of the executor that has ended: a call that is made now never comes back. It is
 /// kept reachable, since it frees itself by running.
@@ -123,10 +139,26 @@ Runtime::Runtime(Options options) : options_(options), threaded_(true) {
   }
 }
 
+// `refusal`: why io_uring is not the driver, where it was to be.
+std::unique_ptr<Reactor> Runtime::make_reactor(std::exception_ptr& refusal) const {
+  if (options_.driver == Driver::asio) return make_asio_reactor();
+  try {
+    return make_uring_reactor();
+  } catch (const Error& error) {
+    if (options_.driver == Driver::uring || !error.is(Errc::unsupported)) throw;
+    if (!has_asio_reactor())
+      throw Error(error.code(), error.tried(),
+                  error.found() + "; the asio driver would take over, and this build has none",
+                  error.remedy() + ". Or install libasio-dev and rebuild");
+    refusal = std::current_exception();
+  }
+  return make_asio_reactor();
+}
+
 void Runtime::start_threads() {
   const auto cores = usable_cores();
   std::latch ready(options_.shards), go(1);
-  std::vector<std::exception_ptr> failures(options_.shards);
+  std::vector<std::exception_ptr> failures(options_.shards), refusals(options_.shards);
   // Each driver is made on the thread that will use it: io_uring binds a ring to its submitter.
   auto body = [&](unsigned i) {
     ::pthread_setname_np(::pthread_self(), ("hf-shard-" + std::to_string(i)).c_str());
@@ -134,7 +166,7 @@ void Runtime::start_threads() {
     try {
       Shard::Options shard = options_.shard;
       shard.index = i;
-      shards_[i] = std::make_unique<Shard>(*this, shard, make_uring_reactor());
+      shards_[i] = std::make_unique<Shard>(*this, shard, make_reactor(refusals[i]));
     } catch (...) {
       failures[i] = std::current_exception();
     }
@@ -156,7 +188,10 @@ void Runtime::start_threads() {
   }
   ready.wait();
   for (auto& failure : failures) failed_to_start_ |= failure != nullptr;
-  if (!failed_to_start_) connect_rings();
+  if (!failed_to_start_) {
+    report_drivers(refusals);
+    connect_rings();
+  }
   go.count_down();
   if (failed_to_start_) {
     for (auto& thread : threads_) thread.join();
@@ -250,11 +285,7 @@ void Runtime::shut_down(Time limit) {
   for (const auto& left : offload_->end(limit))
     log::warning("did not return by the runtime's end and is left behind: " + left);
   offload_ = std::make_unique<EndedOffload>();
-  {
-    std::scoped_lock lock(left_over_mutex_);
-    for (auto& shard : shards_) shard->drain(after(drain_patience()));
-    run_all_left_over();
-  }
+  drain_shards();
   gate_->close();
   std::scoped_lock lock(left_over_mutex_);
   run_all_left_over();
@@ -393,15 +424,24 @@ void Runtime::run_late(Shard& shard, detail::Work* work, Group group) noexcept {
 
 void Runtime::run_left_over() {
   std::scoped_lock lock(left_over_mutex_);
-  for (std::size_t i = 0; i < shards_.size(); ++i)
-    if (ended_[i] || !threaded_) shards_[i]->run_left_over();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const auto held = shards_[i]->reactor().hold_turns();
+    if (held && !ended_[i]) {
+      shards_[i]->turn();  // what the shard has of its own is more than is left over
+    } else if (ended_[i] || !threaded_) {
+      shards_[i]->run_left_over();
+    }
+  }
 }
 
 void Runtime::on_every_shard(std::function<void(Shard&)> function) {
   if (!threaded_) {
     for (auto& shard : shards_) {
+      const auto held = shard->reactor().hold_turns();
       CurrentShard here(*shard);
+      if (held) shard->now_ = std::max(shard->now_, shard->reactor().now());
       function(*shard);
+      if (held) shard->reactor().wake();  // it may have left work for a turn
     }
     return;
   }
@@ -413,23 +453,48 @@ void Runtime::on_every_shard(std::function<void(Shard&)> function) {
 }
 
 void Runtime::cancel_tasks() noexcept {
-  for (auto& shard : shards_) {
-    CurrentShard here(*shard);
-    shard->cancel_roots();
-  }
+  for (unsigned i = 0; i < shard_count(); ++i) cancel_tasks(i);
+}
+
+void Runtime::cancel_tasks(unsigned shard) noexcept {
+  const auto held = shards_[shard]->reactor().hold_turns();
+  CurrentShard here(*shards_[shard]);
+  shards_[shard]->cancel_roots();
 }
 
 std::size_t Runtime::task_count() const noexcept {
   std::size_t count = 0;
-  for (const auto& shard : shards_) count += shard->roots_.size();
+  for (unsigned i = 0; i < shards_.size(); ++i) count += task_count(i);
   return count;
+}
+
+std::size_t Runtime::task_count(unsigned shard) const noexcept {
+  const auto held = shards_[shard]->reactor().hold_turns();
+  return shards_[shard]->roots_.size();
+}
+
+std::vector<std::string> Runtime::describe_tasks(unsigned shard) const {
+  const auto held = shards_[shard]->reactor().hold_turns();
+  return shards_[shard]->describe_roots();
 }
 
 void Runtime::destroy_tasks() noexcept {
   for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard) {
+    const auto held = (*shard)->reactor().hold_turns();
     CurrentShard here(**shard);
     (*shard)->destroy_roots();
   }
+}
+
+void Runtime::end_shards() noexcept {
+  close_ended_shards();
+  drain_shards();
+}
+
+void Runtime::drain_shards() noexcept {
+  std::scoped_lock lock(left_over_mutex_);
+  for (auto& shard : shards_) shard->drain(after(drain_patience()));
+  run_all_left_over();
 }
 
 std::vector<MetricSample> Runtime::collect_metrics() {

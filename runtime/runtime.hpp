@@ -23,12 +23,20 @@
 
 namespace hyperframes {
 
+/// What the shards of a runtime ask the system through.
+enum class Driver : std::uint8_t {
+  automatic,  ///< io_uring; where that is refused, asio, with a line in the log that says why.
+  uring,      ///< io_uring, or an error.
+  asio,       ///< epoll through asio, or an error if this build has no asio.
+};
+
 class Runtime {
  public:
   struct Options {
-    unsigned shards = 0;        ///< 0: one for each core this process may use.
-    Shard::Options shard = {};  ///< For every shard; `index` is filled in.
-    bool pin_threads = false;   ///< Bind shard i to the i-th core this process may use.
+    unsigned shards = 0;                ///< 0: one for each core this process may use.
+    Shard::Options shard = {};          ///< For every shard; `index` is filled in.
+    Driver driver = Driver::automatic;  ///< Of the shards' own threads.
+    bool pin_threads = false;           ///< Bind shard i to the i-th core this process may use.
     unsigned offload_threads = 2;
     Duration stop_deadline = 5s;    ///< Used by the destructor, also for calls that are offloaded.
     Duration stall_threshold = 1s;  ///< A turn longer than this is logged with its line. 0: off.
@@ -80,17 +88,25 @@ class Runtime {
 
   // ---- The steps of `stop`, for a driver that runs the turns itself (no threads).
   void cancel_tasks() noexcept;
+  void cancel_tasks(unsigned shard) noexcept;
   /// Tasks of all shards that have not ended.
   std::size_t task_count() const noexcept;
+  std::size_t task_count(unsigned shard) const noexcept;
+  /// Where each task of a shard waits, a line each.
+  std::vector<std::string> describe_tasks(unsigned shard) const;
   /// Destroys what is left, the newest first and shard 0 last: what a first task owns outlives its
   /// users.
   void destroy_tasks() noexcept;
+  /// After the last turn of every shard: ends what is in flight. From here on what is posted to a
+  /// shard runs on the thread that posts it.
+  void end_shards() noexcept;
 
  private:
   friend class Shard;
   class StallWatch;
   struct Survey;
   void start_threads();
+  std::unique_ptr<Reactor> make_reactor(std::exception_ptr& refusal) const;
   void connect_rings();
   void run_shard(Shard& shard);
   bool await_end(std::size_t shard, Time until);
@@ -98,6 +114,7 @@ class Runtime {
   void survey(Survey& survey, Time limit, std::function<std::vector<std::string>(Shard&)> ask);
   void shut_down(Time limit);
   void close_ended_shards();
+  void drain_shards() noexcept;
   /// For posts to a shard that has stopped.
   void run_late(Shard& shard, detail::Work* work, Group group) noexcept;
   void run_all_left_over() noexcept;

@@ -258,7 +258,10 @@ void Shard::run_group(Group group) noexcept {
   if (group == Group::user) user_work_last_turn_ = count;
 }
 
-bool Shard::turn() noexcept { return turn_from(reactor_->now()); }
+bool Shard::turn() noexcept {
+  sleeping_.store(false, std::memory_order_relaxed);
+  return turn_from(reactor_->now());
+}
 
 bool Shard::turn_from(Time started) noexcept {
   CurrentShard here(*this);
@@ -281,6 +284,17 @@ Time Shard::next_turn() noexcept {
   if (!ready[0].empty() || !ready[1].empty() || overflow_count_ || arrivals_waiting())
     return Time{};
   return timers_.next_expiry();
+}
+
+Time Shard::rest() noexcept {
+  const Time until = next_turn();
+  if (until <= now_) return Time{};
+  sleeping_.store(true, std::memory_order_relaxed);
+  // Pairs with the fences of those who post: either they see us asleep, or we see what they posted.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!arrivals_waiting()) return until;
+  sleeping_.store(false, std::memory_order_relaxed);
+  return Time{};
 }
 
 void Shard::run() noexcept {

@@ -107,6 +107,9 @@ class Shard : public detail::ShardCore {
   bool turn() noexcept;
   /// When the next turn is due if nothing arrives; `Time{}` if work is ready now.
   Time next_turn() noexcept;
+  /// The same, for a driver that goes to sleep then: until the next turn, whoever posts something
+  /// calls the reactor's `wake`. On the thread of the last turn, or with the turns held.
+  Time rest() noexcept;
   /// The loop of an own thread: turns, polling, sleep; returns after `request_stop`.
   void run() noexcept;
   /// `drain_until`: until when the loop's end waits for the system to let go of memory.

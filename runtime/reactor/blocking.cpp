@@ -2,9 +2,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -29,6 +31,25 @@ std::int64_t sync_directory(const std::string& path) noexcept {
 std::int64_t size_of_file(int descriptor) noexcept {
   struct stat status;
   return ::fstat(descriptor, &status) < 0 ? -errno : status.st_size;
+}
+
+std::int64_t write_file(Operation& operation) noexcept {
+  std::array<iovec, 64> vectors;
+  int count = 0;
+  for (const Buffer& buffer : operation.memory) {
+    if (count == static_cast<int>(vectors.size())) break;
+    vectors[static_cast<std::size_t>(count++)] = {buffer.data(), buffer.size()};
+  }
+  const auto written =
+      ::pwritev(operation.descriptor, vectors.data(), count, static_cast<off_t>(operation.offset));
+  return written < 0 ? -errno : written;
+}
+
+std::int64_t read_file(Operation& operation) noexcept {
+  const Buffer& into = operation.memory[0];
+  const auto got =
+      ::pread(operation.descriptor, into.data(), into.size(), static_cast<off_t>(operation.offset));
+  return got < 0 ? -errno : got;
 }
 
 std::int64_t make_directory(const std::string& path) {
@@ -114,8 +135,18 @@ bool is_blocking(Operation::Kind kind) noexcept {
          kind == remove || kind == make_directory || kind == list_directory || kind == resolve;
 }
 
+bool is_of_file(Operation::Kind kind) noexcept {
+  using enum Operation::Kind;
+  return kind == open || kind == read || kind == write || kind == sync;
+}
+
 std::int64_t run_blocking(Operation& operation) noexcept try {
   switch (operation.kind) {
+    case Operation::Kind::open:
+      return result_of(::open(operation.path.c_str(), operation.flags | O_CLOEXEC, 0644));
+    case Operation::Kind::read: return read_file(operation);
+    case Operation::Kind::write: return write_file(operation);
+    case Operation::Kind::sync: return result_of(::fdatasync(operation.descriptor));
     case Operation::Kind::sync_directory: return sync_directory(operation.path);
     case Operation::Kind::truncate:
       return result_of(::ftruncate(operation.descriptor, static_cast<off_t>(operation.offset)));

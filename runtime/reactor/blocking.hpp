@@ -1,4 +1,4 @@
-// System calls that no driver can do without blocking, run on the shard's Offload executor.
+// System calls that a driver can't do without blocking, run on the shard's Offload executor.
 #pragma once
 
 #include <hyperframes/runtime/reactor.hpp>
@@ -7,6 +7,9 @@ namespace hyperframes::detail {
 
 /// Whether `kind` is one of them: folders, names, sizes, DNS.
 bool is_blocking(Operation::Kind kind) noexcept;
+
+/// Whether `kind` works on an open file or opens one: blocking as well where a driver has no files.
+bool is_of_file(Operation::Kind kind) noexcept;
 
 /// Runs `operation` on the current shard's offload executor and completes it on this shard, then
 /// subtracts one from `in_flight`, which the caller has counted up and keeps alive.

@@ -96,7 +96,9 @@ const std::vector<Family>& fenced_families() {
       {"CUDA", {"cuda", "cublas", "cusparse", "curand", "nvml", "nvrtc", "nccl"}, {"gpu/"}},
       {"verbs", {"infiniband/", "rdma/"}, {"net/rdma/"}},
       {"liburing", {"liburing", "linux/io_uring.h"}, {"runtime/reactor/uring"}},
-      {"asio", {"asio.hpp", "asio/", "boost/asio"}, {"runtime/reactor/asio", "runtime/asio"}},
+      {"asio",
+       {"asio.hpp", "asio/", "boost/asio"},
+       {"runtime/reactor/asio", "runtime/asio", "actors/asio", "examples/asio"}},
   };
   return families;
 }
@@ -115,6 +117,11 @@ bool is_system_header(const std::string& include) {
          files.contains(include);
 }
 
+// The headers that an asio program includes name asio's types.
+bool is_asio_adapter(std::string_view path) {
+  return path == "runtime/asio.hpp" || path == "actors/asio.hpp";
+}
+
 // Private headers may name third-party types; nothing public may reach them.
 bool is_public_header(std::string_view path) {
   static const std::set<std::string> layers = {"runtime", "net", "gpu", "actors", "apps"};
@@ -122,7 +129,7 @@ bool is_public_header(std::string_view path) {
          path.find("/detail/") == std::string_view::npos && !path.ends_with("_detail.hpp") &&
          !starts_with_any(path, fenced_families()[0].allowed) &&
          !path.starts_with("runtime/reactor/uring") && !path.starts_with("net/rdma/") &&
-         !path.starts_with("runtime/reactor/asio") && !path.starts_with("runtime/asio");
+         !path.starts_with("runtime/reactor/asio_") && !is_asio_adapter(path);
 }
 
 // ---- Reading
@@ -395,8 +402,8 @@ std::string called_around(const std::string& text, std::size_t at) {
 void check_coroutine_lambdas(const SourceFile& file, Violations& found) {
   static const std::regex lambda(
       R"(\[[^\[\]]+\]\s*(\([^()]*\))?\s*(mutable\s*)?(noexcept\s*)?->\s*([a-z_]+::)*Task<)");
-  static const std::set<std::string> keepers = {"co_invoke", "run",   "run_remote",
-                                                "call_on",   "spawn", "start"};
+  static const std::set<std::string> keepers = {"co_invoke", "run",   "run_remote", "call_on",
+                                                "spawn",     "start", "async_run"};
   // Tables of cases and the like, which hold the lambda as a value.
   static const std::set<std::string> containers = {"push_back", "start_call"};
   const std::string& code = file.code;

@@ -77,6 +77,10 @@ TEST_CASE("a tree that keeps every rule has no violation") {
   tree.plant("runtime/task.hpp", opening + include("vector"))
       .plant("runtime/reactor/uring.cpp", include("liburing.h"))
       .plant("runtime/reactor/asio.cpp", include("asio.hpp"))
+      .plant("runtime/asio.hpp", opening + include("asio/io_context.hpp"))
+      .plant("actors/asio.hpp", opening + include("hyperframes/runtime/asio.hpp"))
+      .plant("examples/asio_http/main.cpp",
+             include("asio.hpp") + include("hyperframes/actors/asio.hpp"))
       .plant("net/rdma/device.cpp", include("infiniband/verbs.h"))
       .plant("gpu/stream.cpp", include("cuda_runtime.h"))
       .plant("net/session.cpp", include("hyperframes/runtime/task.hpp") + include("fmt/format.h"))
@@ -150,6 +154,10 @@ TEST_CASE("a third-party type in a public header is found") {
   SECTION("directly") {
     tree.plant("runtime/log.hpp", opening + include("string") + include("spdlog/spdlog.h"));
     require_one(tree.check(), "runtime/log.hpp", 4, "spdlog/spdlog.h");
+  }
+  SECTION("of asio, outside the adapter") {
+    tree.plant("runtime/reactor/asio.hpp", opening + include("asio/io_context.hpp"));
+    require_one(tree.check(), "runtime/reactor/asio.hpp", 3, "asio/io_context.hpp");
   }
   SECTION("but a generated protocol is none") {
     tree.plant("apps/ps/client.hpp", opening + include("ps.fbs.hpp"));

@@ -1,5 +1,5 @@
-// One bed for every driver: a case says what must hold, and runs on io_uring and on a few seeds of
-// the simulator.
+// One bed for every driver: a case says what must hold, and runs on io_uring, on asio in its own
+// loop and in an embedder's, and on a few seeds of the simulator.
 //
 //   TEST_CASE("...") {
 //     Bed bed(GENERATE(beds()));
@@ -22,26 +22,29 @@
 #include <memory>
 #include <string>
 
+#include "embedding.hpp"
+
 namespace hyperframes::test {
 
-/// Bed 0 is io_uring, the others are seeds of the simulator.
-inline auto beds(int simulated = 3) { return Catch::Generators::range(0, simulated + 1); }
+/// Bed 0 is io_uring, those above it are seeds of the simulator. Below it are asio's: on threads of
+/// their own, and embedded in an io_context with one thread, and with two.
+#ifdef HYPERFRAMES_HAS_ASIO
+inline constexpr int first_bed = -3;
+#else
+inline constexpr int first_bed = 0;
+#endif
+inline auto beds(int simulated = 3) { return Catch::Generators::range(first_bed, simulated + 1); }
 
 class Bed {
  public:
-  explicit Bed(int number, unsigned shards = 2)
-      : name_(number == 0 ? "uring" : "sim, seed " + std::to_string(number)) {
-    if (number == 0) {
-      try {
-        runtime_ =
-            std::make_unique<Runtime>(Runtime::Options{.shards = shards, .stop_deadline = 100ms});
-      } catch (const Error& error) {
-        SKIP("io_uring can't be used here: " << error.what());
-      }
+  explicit Bed(int number, unsigned shards = 2) {
+    if (number <= 0) {
+      start(number, shards);
       folder_ = "conformance_" + std::to_string(::getpid());
       std::filesystem::remove_all(folder_);
       std::filesystem::create_directory(folder_);
     } else {
+      name_ = "sim, seed " + std::to_string(number);
       world_ =
           std::make_unique<SimWorld>(SimWorld::Options{.seed = static_cast<std::uint64_t>(number)});
       node_ = &world_->add_node({.shards = shards});
@@ -52,6 +55,7 @@ class Bed {
   }
   ~Bed() {
     runtime_.reset();
+    embedding_.reset();
     if (!world_ && !folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
@@ -59,7 +63,7 @@ class Bed {
   auto run(Function function, unsigned shard = 0) {
     INFO("driver: " << name_);
     if (world_) return world_->run(*node_, shard, std::move(function));
-    return runtime_->run(std::move(function), shard);
+    return (embedding_ ? embedding_->runtime() : *runtime_).run(std::move(function), shard);
   }
   const std::string& name() const { return name_; }
   bool simulated() const { return world_ != nullptr; }
@@ -75,8 +79,27 @@ class Bed {
   }
 
  private:
+  void start(int number, unsigned shards) {
+    static constexpr const char* names[] = {"uring", "asio", "asio, embedded in one thread",
+                                            "asio, embedded in two threads"};
+    name_ = names[-number];
+    if (number < -1) {
+      embedding_ = make_embedding(shards, static_cast<unsigned>(-number - 1));
+      return;
+    }
+    try {
+      runtime_ = std::make_unique<Runtime>(
+          Runtime::Options{.shards = shards,
+                           .driver = number == 0 ? Driver::uring : Driver::asio,
+                           .stop_deadline = 100ms});
+    } catch (const Error& error) {
+      SKIP("the " << name_ << " driver can't be used here: " << error.what());
+    }
+  }
+
   std::string name_, folder_;
   std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Embedding> embedding_;
   std::unique_ptr<SimWorld> world_;
   SimNode* node_ = nullptr;
 };

@@ -10,9 +10,16 @@
 #include <cerrno>
 #include <cstddef>
 #include <functional>
+#include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/file.hpp>
+#include <hyperframes/runtime/reactor/asio.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+#include <hyperframes/runtime/socket.hpp>
 #include <iterator>
 #include <string>
+
+#include "captured_log.hpp"
 
 using namespace hyperframes;
 
@@ -32,17 +39,18 @@ void deny(long call, int error) {
     ::_exit(99);
 }
 
-/// The text of what starting a runtime throws in a child process that `prepare` has crippled;
-/// "started" if it starts, "no seccomp" where filters can't be set up.
-std::string start_after(const std::function<void()>& prepare) {
+/// What `act` returns, or the text of what it throws, in a child process that `prepare` has
+/// crippled; "no seccomp" where filters can't be set up.
+std::string in_child(const std::function<void()>& prepare,
+                     const std::function<std::string()>& act) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
     prepare();
-    std::string text = "started";
+    std::string text;
     try {
-      Runtime runtime({.shards = 2});
+      text = act();
     } catch (const Error& error) {
       text = error.what();
       if (error.is(Errc::unsupported)) text += " (unsupported)";
@@ -64,6 +72,14 @@ std::string start_after(const std::function<void()>& prepare) {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   return text;
+}
+
+/// The text of what starting a runtime throws there; "started" if it starts.
+std::string start_after(const std::function<void()>& prepare, Driver driver = Driver::uring) {
+  return in_child(prepare, [driver] {
+    Runtime runtime({.shards = 2, .driver = driver});
+    return std::string("started");
+  });
 }
 
 // UndefinedBehaviorSanitizer opens a pipe to see whether an object's memory can be read, and takes
@@ -132,13 +148,104 @@ TEST_CASE("what a filter denies after the set-up is an error too, never an asser
 
 TEST_CASE("too few descriptors for a start are an error that names the limit") {
   if (needs_descriptors) SKIP("the sanitizer itself needs descriptors");
-  const std::string text = start_after([] {
-    const rlimit limit{4, 4};
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+  for (const Driver driver : {Driver::automatic, Driver::uring, Driver::asio}) {
+    if (driver == Driver::asio && !has_asio_reactor()) continue;
+    const auto few = [] {
+      const rlimit limit{4, 4};
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+    };
+    const std::string text = start_after(few, driver);
+    INFO(text);
+    CHECK_FALSE(has(text, "started"));
+    CHECK(has(text, "ulimit -n"));
+  }
+}
+
+namespace {
+
+/// Bytes over a connection, a file, a timer, a blocking call and the other shard: all that a
+/// runtime does.
+Task<std::string> a_bit_of_everything(Runtime& runtime) {
+  Listener listener = Listener::bind(*Address::parse("127.0.0.1", 0));
+  auto both = co_await when_all(Socket::connect(listener.address()), listener.accept());
+  Socket near = std::move(std::get<0>(both)), far = std::move(std::get<1>(both));
+  co_await near.send(Segments(Buffer::copy_of("over TCP")));
+  Buffer chunk = co_await far.receive();
+  const std::string name = "fallback_" + std::to_string(::getpid()) + ".tmp";
+  co_await write_whole_file(name, Buffer::copy_of("in a file"));
+  Buffer contents = co_await read_whole_file(name);
+  co_await remove_file(name);
+  co_await sleep_for(1ms);
+  const unsigned other =
+      co_await call_on(runtime.shard(1), [] { return Shard::current()->index(); });
+  co_return std::string(chunk.text()) + ", " + std::string(contents.text()) + ", on shard " +
+      std::to_string(other) + ", by " + std::string(Shard::current()->reactor().name());
+}
+
+/// Does all that on the driver that the runtime chooses, and tells what was logged.
+std::string use_after(const std::function<void()>& prepare) {
+  return in_child(prepare, [] {
+    test::CapturedLog log;
+    std::string text;
+    {
+      Runtime runtime({.shards = 2});
+      text = runtime.run(&a_bit_of_everything);
+    }
+    return text + "\n" + log.text();
   });
+}
+
+std::size_t lines_of(const std::string& text) {
+  std::size_t count = 0;
+  for (const char c : text) count += c == '\n';
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("where io_uring is refused, asio takes over and the log says why, once") {
+  if (!has_asio_reactor()) SKIP("this build has no asio driver");
+  struct Refusal {
+    long call;
+    int error;
+    std::string why;
+  };
+  const Refusal refusals[] = {
+      {SYS_io_uring_setup, EPERM, "seccomp"},
+      {SYS_io_uring_setup, ENOSYS, "this kernel has no io_uring"},
+      {SYS_io_uring_setup, ENOMEM, "the memlock limit is"},
+      {SYS_io_uring_register, EPERM, "seccomp"},
+  };
+  for (const auto& [call, error, why] : refusals) {
+    const std::string text = use_after([&] { deny(call, error); });
+    if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
+    INFO(text);
+    CHECK(text.starts_with("over TCP, in a file, on shard 1, by asio\n"));
+    CHECK(has(text, "2 of 2 shards run on the asio driver"));
+    CHECK(has(text, why));
+    CHECK(lines_of(text) == 2);
+  }
+}
+
+TEST_CASE("where io_uring works, it is the driver, and nothing is logged") {
+  const std::string probe = start_after([] {});
+  if (probe != "started") SKIP("io_uring can't be used here: " << probe);
+  CHECK(use_after([] {}) == "over TCP, in a file, on shard 1, by uring\n");
+}
+
+TEST_CASE("a runtime that is told to use asio does") {
+  if (!has_asio_reactor()) SKIP("this build has no asio driver");
+  Runtime runtime({.shards = 2, .driver = Driver::asio});
+  CHECK(runtime.run(&a_bit_of_everything) == "over TCP, in a file, on shard 1, by asio");
+}
+
+TEST_CASE("without an asio driver, the error says what would have taken over") {
+  if (has_asio_reactor()) SKIP("this build has the asio driver");
+  const std::string text = start_after([] { deny(SYS_io_uring_setup, EPERM); }, Driver::automatic);
+  if (text == "no seccomp") SKIP("this process may not set up a seccomp filter");
   INFO(text);
-  CHECK_FALSE(has(text, "started"));
-  CHECK(has(text, "ulimit -n"));
+  CHECK(has(text, "this build has none"));
+  CHECK(has(text, "libasio-dev"));
 }
 
 TEST_CASE("a start with only some shards that fail leaves no thread and no descriptor") {

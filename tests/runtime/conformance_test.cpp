@@ -503,7 +503,7 @@ TEST_CASE("a shard that sleeps is woken by another") {
 }
 
 TEST_CASE("a shard that sleeps is woken by a foreign thread") {
-  Bed bed(0);
+  Bed bed(GENERATE(beds(0)));
   for (int i = 0; i < 20; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::atomic<int> calls{0};
