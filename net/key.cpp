@@ -52,7 +52,7 @@ Key Key::from_file(const std::string& path) {
     if (failed) throw Error::system(failure, tried);
     throw Error(Errc::invalid_argument, tried, problem, recipe);
   }
-  Key key(std::span(bytes).first(size));
+  Key key = Key(std::span(bytes).first(size));
   ::OPENSSL_cleanse(bytes.data(), bytes.size());
   return key;
 }
