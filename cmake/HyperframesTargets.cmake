@@ -58,8 +58,15 @@ function(hyperframes_share_library target)
   endif()
   set(version "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
   set(script "${PROJECT_BINARY_DIR}/exported_names.map")
+  set(names "hyperframes::*; ")
+  foreach(of "vtable for" "VTT for" "construction vtable for" "typeinfo for" "typeinfo name for"
+             "guard variable for" "TLS wrapper function for" "TLS init function for"
+             "virtual thunk to" "non-virtual thunk to")
+    string(REPLACE " " "?" of "${of}")  # a space would end the pattern
+    string(APPEND names "${of}?hyperframes::*; ")
+  endforeach()
   file(CONFIGURE OUTPUT "${script}" @ONLY CONTENT
-       "HYPERFRAMES_@version@ { global: extern \"C++\" { *hyperframes::*; }; local: *; };\n")
+       "HYPERFRAMES_@version@ { global: extern \"C++\" { @names@}; local: *; };\n")
   set_target_properties(${target} PROPERTIES VERSION "${PROJECT_VERSION}" SOVERSION "${version}"
                         DEFINE_SYMBOL "" INSTALL_RPATH "$ORIGIN" LINK_DEPENDS "${script}")
   target_link_options(${target} PRIVATE "LINKER:--version-script=${script}")
