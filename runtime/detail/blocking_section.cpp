@@ -1,9 +1,12 @@
+// Defined in every build: a program with assertions may link a library without, whose headers have
+// nothing here to call.
+#undef NDEBUG
+
 #include <cstdio>
 #include <cstdlib>
 #include <hyperframes/runtime/detail/blocking_section.hpp>
 
 namespace hyperframes::detail {
-#ifndef NDEBUG
 namespace {
 thread_local int held = 0;
 }
@@ -19,5 +22,4 @@ thread_local int held = 0;
                where.file_name(), static_cast<unsigned>(where.line()));
   std::abort();
 }
-#endif
 }  // namespace hyperframes::detail
