@@ -58,6 +58,9 @@ class InboxLetter {
   std::optional<Down> down_;
 };
 
+template <class Service>
+class Inbox;
+
 namespace detail {
 
 class InboxActor;
