@@ -19,6 +19,7 @@ ParameterShard::~ParameterShard() {
 Task<void> ParameterShard::started() {
   const auto view = co_await feed_->newer_than(0);
   context_ = std::make_shared<ShardContext>(options_, view->placement.value());
+  context_->cluster = view->cluster;
   context_->lease = lease_;
   const Time begin = shard().reactor().now();
   co_await recover_shard(*context_, view->tables);

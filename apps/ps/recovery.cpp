@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <exception>
+#include <hyperframes/apps/ps/detail/folder.hpp>
 #include <hyperframes/apps/ps/recovery.hpp>
 #include <hyperframes/apps/ps/snapshot_codec.hpp>
 #include <hyperframes/apps/ps/table_part.hpp>
@@ -15,7 +16,8 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr std::size_t piece_bytes = 1u << 20;
-constexpr std::string_view snapshot_prefix = "snapshot-", snapshot_suffix = ".snap";
+constexpr std::string_view snapshot_prefix = "snapshot-", snapshot_suffix = ".snap",
+                           unfinished_suffix = ".snap.new", cluster_prefix = "cluster-";
 
 using States = std::map<TableId, std::unique_ptr<TableState>>;
 
@@ -23,17 +25,17 @@ std::string snapshot_name(std::uint64_t start_lsn) {
   return fmt::format("{}{:016x}{}", snapshot_prefix, start_lsn, snapshot_suffix);
 }
 
-bool is_snapshot(std::string_view name) {
-  return name.starts_with(snapshot_prefix) && name.ends_with(snapshot_suffix);
+/// In a shard's snapshot folder: an empty file whose name says which cluster's it is.
+std::string mark_name(std::uint64_t cluster) {
+  return fmt::format("{}{:016x}", cluster_prefix, cluster);
 }
 
 /// Puts what a snapshot holds into states: of all tables, or of one.
 class Restorer final : public SnapshotVisitor {
  public:
-  Restorer(const ShardContext& context, States& states, std::string file)
-      : context_(context), states_(states), file_(std::move(file)) {}
+  Restorer(const ShardContext& context, States& states, std::string file, std::uint64_t start_lsn)
+      : context_(context), states_(states), file_(std::move(file)), start_lsn_(start_lsn) {}
 
-  std::uint64_t start_lsn() const noexcept { return start_lsn_; }
   std::uint64_t end_lsn() const noexcept { return end_lsn_; }
   std::vector<TableId> tables;
 
@@ -44,7 +46,16 @@ class Restorer final : public SnapshotVisitor {
           Errc::corrupt, "read the snapshot '" + file_ + "'",
           fmt::format("it is of parameter shard {}, not {}", header.shard, context_.options.shard),
           "check --checkpoint_dir");
-    start_lsn_ = header.start_lsn;
+    if (header.token > context_.options.token)
+      throw Error(Errc::fenced, "read the snapshot '" + file_ + "'",
+                  fmt::format("a newer owner with token {} has written it; ours is {}",
+                              header.token, context_.options.token),
+                  "stop this process");
+    if (header.start_lsn != start_lsn_)
+      throw Error(
+          Errc::corrupt, "read the snapshot '" + file_ + "'",
+          fmt::format("it begins with record {}, which is not in its name", header.start_lsn),
+          "give it back the name that it had");
   }
   void table(const TableSpec& spec, std::vector<Slot>) override {
     tables.push_back(spec.id);
@@ -65,14 +76,30 @@ class Restorer final : public SnapshotVisitor {
   const ShardContext& context_;
   States& states_;
   std::string file_;
-  std::uint64_t start_lsn_ = 1, end_lsn_ = 0;
+  std::uint64_t start_lsn_, end_lsn_ = 0;
 };
 
-Task<std::optional<std::string>> newest_snapshot(const ShardContext& context) {
-  std::optional<std::string> newest;
-  for (const auto& name : co_await list_directory(context.options.snapshot_folder))
-    if (is_snapshot(name)) newest = name;  // names sort by their record number
-  co_return newest;
+/// Two clusters in one folder would take each other's snapshots for their own, and remove them.
+void check_marks(const ShardContext& context, std::span<const std::string> names) {
+  const std::string own = mark_name(context.cluster);
+  for (const auto& name : names)
+    if (detail::number_in(name, cluster_prefix, "") && name != own)
+      throw Error(Errc::rejected, "use the snapshots in '" + context.options.snapshot_folder + "'",
+                  fmt::format("they are of cluster {}, as '{}' there says, and this server's data "
+                              "is of cluster {:016x}",
+                              name.substr(cluster_prefix.size()), name, context.cluster),
+                  "give each cluster a --checkpoint_dir of its own; or empty that folder, if its "
+                  "cluster is given up");
+}
+
+/// By its first record's number; nothing if there is none.
+std::optional<std::uint64_t> newest_snapshot(std::span<const std::string> names) {
+  std::optional<std::uint64_t> newest;
+  for (const auto& name : names)
+    if (const auto start = detail::number_in(name, snapshot_prefix, snapshot_suffix);
+        start && name == snapshot_name(*start))
+      newest = std::max(newest.value_or(0), *start);
+  return newest;
 }
 
 /// What a shard's newest snapshot says about the log that belongs to it.
@@ -84,10 +111,12 @@ struct Restored {
 };
 
 Task<Restored> restore_snapshot(const ShardContext& context, States& states) {
-  const auto name = co_await newest_snapshot(context);
-  if (!name) co_return Restored{};
-  const std::string path = context.options.snapshot_folder + "/" + *name;
-  Restorer restorer(context, states, path);
+  const auto names = co_await detail::list_if_there(context.options.snapshot_folder);
+  check_marks(context, names);
+  const auto start = newest_snapshot(names);
+  if (!start) co_return Restored{};
+  const std::string path = context.options.snapshot_folder + "/" + snapshot_name(*start);
+  Restorer restorer(context, states, path, *start);
   SnapshotDecoder decoder(restorer, path);
   File file = co_await File::open(path, File::Mode::read);
   for (std::uint64_t offset = 0;;) {
@@ -99,19 +128,54 @@ Task<Restored> restore_snapshot(const ShardContext& context, States& states) {
   }
   decoder.finish();
   co_await file.close();
-  co_return Restored{path, restorer.start_lsn(), restorer.end_lsn(), std::move(restorer.tables)};
+  co_return Restored{path, *start, restorer.end_lsn(), std::move(restorer.tables)};
 }
 
-// A snapshot is published when the log is durable up to its last record. A log that ends before is
-// another one: its next records would take numbers that the snapshot's rows count as contained.
-void check_log_end(const ShardContext& context, const Restored& snapshot) {
-  const std::uint64_t next = context.log->next_lsn();
-  if (next > snapshot.end_lsn) return;
+// A snapshot is published when the log is durable up to its last record, and the log keeps its open
+// segment, be it empty. One that ends before is another log: its next records would take numbers
+// that the snapshot's rows count as contained.
+void check_log(const ShardContext& context, const ShardLog& log, const Restored& snapshot) {
+  if (snapshot.path.empty()) return;
+  const std::uint64_t next = log.next_lsn();
+  const bool empty = log.stats().segments == 0;
+  if (!empty && next > snapshot.end_lsn) return;
+  const std::string found =
+      empty ? fmt::format("is empty; the snapshot '{}' needs it from record {} on", snapshot.path,
+                          snapshot.start_lsn)
+            : fmt::format("ends with record {}; the snapshot '{}' holds records up to {}", next - 1,
+                          snapshot.path, snapshot.end_lsn);
   throw Error(Errc::corrupt, fmt::format("recover parameter shard {}", context.options.shard),
-              fmt::format("the log in '{}' ends with record {}; the snapshot '{}' holds records up "
-                          "to {}",
-                          context.options.log_folder, next - 1, snapshot.path, snapshot.end_lsn),
-              "restore the log's folder, which belongs to the snapshot");
+              fmt::format("the log in '{}' {}", context.options.log_folder, found),
+              "restore the log's folder, which belongs to the snapshot, or give the "
+              "--checkpoint_dir that belongs to the log");
+}
+
+/// Makes the snapshot folder this cluster's, durably, before its first snapshot. Two clusters may
+/// come to a new one at once: each leaves its mark and then looks for others, so the later one sees
+/// the earlier one's. Neither stays if they see each other.
+Task<void> mark_snapshot_folder(const ShardContext& context) {
+  const std::string folder = context.options.snapshot_folder;
+  co_await make_durable_directory(folder);
+  auto names = co_await list_directory(folder);
+  check_marks(context, names);
+  const std::string own = mark_name(context.cluster);
+  const bool is_new = std::ranges::find(names, own) == names.end();
+  if (is_new) {
+    File mark = co_await File::open(folder + "/" + own, File::Mode::create);
+    co_await mark.sync();
+    co_await mark.close();
+  }
+  co_await sync_directory(folder);  // also for a process that ended before it did
+  names = co_await list_directory(folder);
+  std::exception_ptr refused;
+  try {
+    check_marks(context, names);
+  } catch (const Error&) {
+    refused = std::current_exception();
+  }
+  if (!refused) co_return;
+  if (is_new) co_await remove_file(folder + "/" + own);
+  std::rethrow_exception(refused);
 }
 
 void replay_into(States& states, std::span<const std::byte> record) {
@@ -133,28 +197,29 @@ std::unique_ptr<TableState> empty_state(const ShardContext& context, const Table
 }
 
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs) {
-  co_await make_durable_directory(context.options.log_folder);
-  co_await make_durable_directory(context.options.snapshot_folder);
   States states;
   for (const TableSpec& spec : specs) states.emplace(spec.id, empty_state(context, spec));
   const Restored snapshot = co_await restore_snapshot(context, states);
   for (const TableId table : snapshot.tables)
     if (!states.contains(table)) unknown_table(context, table);
   std::uint64_t replayed = 0;
-  context.log = co_await ShardLog::open({.folder = context.options.log_folder,
-                                         .shard = context.options.shard,
-                                         .token = context.options.token,
-                                         .durability = context.options.durability},
-                                        snapshot.start_lsn,
-                                        [&](std::span<const std::byte> record, std::uint64_t) {
-                                          const TableId table = decode_head(record).table;
-                                          if (!states.contains(table))
-                                            unknown_table(context, table);
-                                          replay_into(states, record);
-                                          ++replayed;
-                                        });
-  check_log_end(context, snapshot);
+  auto log = co_await ShardLog::read({.folder = context.options.log_folder,
+                                      .shard = context.options.shard,
+                                      .token = context.options.token,
+                                      .durability = context.options.durability},
+                                     snapshot.start_lsn,
+                                     [&](std::span<const std::byte> record, std::uint64_t) {
+                                       const TableId table = decode_head(record).table;
+                                       if (!states.contains(table)) unknown_table(context, table);
+                                       replay_into(states, record);
+                                       ++replayed;
+                                     });
+  check_log(context, *log, snapshot);
   for (auto& [id, state] : states) state->finish_recovery();
+  // Cluster, snapshot and log belong together. Nothing on the disk was changed before this.
+  co_await mark_snapshot_folder(context);
+  co_await log->begin();
+  context.log = std::move(log);
   context.recovered = std::move(states);
   context.counts.replayed_records = replayed;
 }
@@ -234,18 +299,24 @@ Task<void> encode_table(const ShardContext& context, TableId table, const std::v
   }
 }
 
-Task<void> remove_older(const ShardContext& context, std::string newest) {
-  for (const auto& name : co_await list_directory(context.options.snapshot_folder))
-    if (name != newest && (is_snapshot(name) || name.ends_with(".new")))
-      co_await remove_file(context.options.snapshot_folder + "/" + name);
+// Of this shard's own alone: other files are somebody's.
+Task<void> remove_older(const ShardContext& context, std::uint64_t newest) {
+  const std::string folder = context.options.snapshot_folder;
+  const auto names = co_await list_directory(folder);
+  check_marks(context, names);
+  for (const auto& name : names) {
+    const auto start = detail::number_in(name, snapshot_prefix, snapshot_suffix);
+    if ((start && *start < newest && name == snapshot_name(*start)) ||
+        detail::number_in(name, snapshot_prefix, unfinished_suffix))
+      co_await remove_file(folder + "/" + name);
+  }
 }
 
 }  // namespace
 
 Task<void> write_snapshot(ShardContext& context, std::vector<TableId> tables) {
   const std::uint64_t start = context.log->next_lsn();
-  const std::string name = snapshot_name(start);
-  const std::string path = context.options.snapshot_folder + "/" + name;
+  const std::string path = context.options.snapshot_folder + "/" + snapshot_name(start);
   SnapshotFile file(path + ".new");
   co_await file.open();
   SnapshotEncoder encoder;
@@ -261,7 +332,7 @@ Task<void> write_snapshot(ShardContext& context, std::vector<TableId> tables) {
   co_await rename_file(path + ".new", path);
   co_await sync_directory(context.options.snapshot_folder);
   co_await failpoint("snapshot-after-rename");
-  co_await remove_older(context, name);
+  co_await remove_older(context, start);
   co_await context.log->drop_before(start);
 }
 

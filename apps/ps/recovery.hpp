@@ -15,7 +15,9 @@ namespace hyperframes::ps {
 
 /// Opens the context's log and fills `recovered`. Tables in the files that no view lists are an
 /// error (`not_found`): their rows would be lost silently. Throws `corrupt` for a table that the
-/// view describes otherwise, and for a log that ends before what the snapshot holds.
+/// view describes otherwise, and for a log that ends before what the snapshot holds; `rejected` for
+/// another cluster's snapshots; `fenced` if a newer owner has written. Everything is read and
+/// checked first: what is refused stays as it was, whatever else was given by mistake.
 Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs);
 
 /// The state of a table that no file of the shard holds anything of.

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   app.add_option("--workdir", options.workdir, "Folder of the logs and of this server's identity")
       ->required();
   app.add_option("--checkpoint_dir", options.checkpoint_dir,
-                 "Folder of the snapshots (default: WORKDIR/checkpoints)");
+                 "Folder of the snapshots, of one cluster alone (default: WORKDIR/checkpoints)");
   take_whole(app.add_option("--checkpoint_interval", options.checkpoint_interval_s,
                             "Seconds between snapshots; 0: none"),
              0, 31'536'000)

@@ -46,8 +46,9 @@ class Lease {
 struct ShardOptions {
   ShardId shard = 0;
   std::uint64_t token = 1;
-  std::string log_folder;       ///< This shard's, below the work folder.
-  std::string snapshot_folder;  ///< This shard's, below the checkpoint folder.
+  std::string log_folder;  ///< This shard's, below the work folder.
+  /// This shard's, below the checkpoint folder. It keeps the mark of the cluster that uses it.
+  std::string snapshot_folder;
   Durability durability = Durability::push;
   Duration snapshot_interval = 60s;  ///< 0: only when asked.
   /// Completes once it is on disk that this shard has files: from then on they must be there.
@@ -62,6 +63,7 @@ struct ShardContext {
       : options(std::move(options)), map(map), clocks(0) {}
 
   ShardOptions options;
+  std::uint64_t cluster = 0;  ///< As the coordinator's view says: whose data this is.
   PlacementMap map;
   const Lease* lease = nullptr;
   ClockTable clocks;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <hyperframes/apps/ps/detail/folder.hpp>
 #include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -14,16 +14,12 @@ namespace {
 constexpr std::string_view token_prefix = "token-", segment_prefix = "segment-",
                            segment_suffix = ".log";
 
-/// The number in "prefix<hex>suffix", or nothing: other files are not ours.
-std::optional<std::uint64_t> number_in(std::string_view name, std::string_view prefix,
-                                       std::string_view suffix) {
-  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  name.remove_suffix(suffix.size());
-  std::uint64_t value = 0;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), value, 16);
-  if (failure != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return value;
+/// A segment that was begun when the power went: its header, which is written first, did not become
+/// durable, so there never was a record.
+bool never_begun(std::span<const std::byte> segment) noexcept {
+  return segment.size() < segment_header_bytes ||
+         (segment.size() == segment_header_bytes &&
+          std::ranges::all_of(segment, [](std::byte each) { return each == std::byte{0}; }));
 }
 
 }  // namespace
@@ -50,17 +46,18 @@ std::string ShardLog::token_folder() const {
   return fmt::format("{}/{}{:016x}", options_.folder, token_prefix, options_.token);
 }
 
-Task<std::unique_ptr<ShardLog>> ShardLog::open(LogOptions options, std::uint64_t from_lsn,
+Task<std::unique_ptr<ShardLog>> ShardLog::read(LogOptions options, std::uint64_t from_lsn,
                                                Replay replay) {
-  std::unique_ptr<ShardLog> log(new ShardLog(std::move(options)));
-  co_await log->recover(from_lsn, std::move(replay));
+  std::unique_ptr<ShardLog> log(new ShardLog(std::move(options), from_lsn));
+  log->segments_ = co_await log->find_segments();
+  co_await log->read_segments(std::move(replay));
   co_return log;
 }
 
 Task<std::vector<ShardLog::Segment>> ShardLog::find_segments() {
   std::vector<Segment> found;
-  for (const auto& folder : co_await list_directory(options_.folder)) {
-    const auto token = number_in(folder, token_prefix, "");
+  for (const auto& folder : co_await detail::list_if_there(options_.folder)) {
+    const auto token = detail::number_in(folder, token_prefix, "");
     if (!token) continue;
     if (*token > options_.token)
       throw Error(Errc::fenced, "open the log in '" + options_.folder + "'",
@@ -69,7 +66,7 @@ Task<std::vector<ShardLog::Segment>> ShardLog::find_segments() {
                   "stop this process");
     const std::string path = options_.folder + "/" + folder;
     for (const auto& file : co_await list_directory(path))
-      if (const auto lsn = number_in(file, segment_prefix, segment_suffix))
+      if (const auto lsn = detail::number_in(file, segment_prefix, segment_suffix))
         found.push_back({path + "/" + file, *lsn});
   }
   std::ranges::sort(found, {},
@@ -77,86 +74,110 @@ Task<std::vector<ShardLog::Segment>> ShardLog::find_segments() {
   co_return found;
 }
 
-// Returns false if the file holds nothing usable: a segment that was begun when the power went.
-Task<bool> ShardLog::read_segment(Segment segment, bool newest, std::uint64_t from_lsn,
-                                  Replay& replay) {
+Task<void> ShardLog::read_segments(Replay replay) {
+  next_lsn_ = 0;
+  // What a snapshot holds was dropped; after a power cut some of it may be back, with gaps.
+  std::uint64_t begin = 0;
+  for (const Segment& each : segments_)
+    if (each.first_lsn <= from_lsn_) begin = each.first_lsn;
+  for (std::size_t i = 0; i < segments_.size(); ++i)
+    if (segments_[i].first_lsn >= begin) co_await read_segment(i, replay);
+  if (segments_.empty()) next_lsn_ = from_lsn_;
+  if (next_lsn_ < from_lsn_)
+    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
+                fmt::format("it ends with record {}; the snapshot was taken after {}",
+                            next_lsn_ - 1, from_lsn_ - 1),
+                "give the --workdir and the --checkpoint_dir that belong together, or restore the "
+                "missing segments");
+  written_lsn_ = synced_lsn_ = answered_lsn_ = next_lsn_ - 1;
+}
+
+Task<void> ShardLog::read_segment(std::size_t index, Replay& replay) {
+  const Segment segment = segments_[index];
+  const bool newest = index + 1 == segments_.size();
+  require_next(segment);
   Buffer contents = co_await read_whole_file(segment.path, std::size_t{4} << 30);
   const auto bytes = std::span<const std::byte>(contents.bytes());
-  if (newest && bytes.size() < segment_header_bytes) co_return false;
+  // Whoever found it so began another one of this number.
+  if ((newest || segments_[index + 1].first_lsn == segment.first_lsn) && never_begun(bytes)) {
+    next_lsn_ = segment.first_lsn;
+    co_return;
+  }
+  const std::string tried = "read the log segment '" + segment.path + "'";
   const SegmentHeader header = decode_segment_header(bytes, segment.path);
   if (header.shard != options_.shard)
     throw Error(
-        Errc::corrupt, "read the log segment '" + segment.path + "'",
+        Errc::corrupt, tried,
         fmt::format("it belongs to parameter shard {}, not {}", header.shard, options_.shard),
         "check --workdir");
-  if (next_lsn_ != 0 && header.first_lsn != next_lsn_)
-    throw Error(
-        Errc::corrupt, "read the log segment '" + segment.path + "'",
-        fmt::format("it begins with record {} where {} belongs", header.first_lsn, next_lsn_),
-        "restore the missing segment");
-  if (next_lsn_ == 0 && header.first_lsn > from_lsn)
-    throw Error(
-        Errc::corrupt, "read the log in '" + options_.folder + "'",
-        fmt::format("its oldest record is {}; the snapshot needs {}", header.first_lsn, from_lsn),
-        "restore the missing segments");
+  if (header.first_lsn != segment.first_lsn)
+    throw Error(Errc::corrupt, tried,
+                fmt::format("it begins with record {}, which is not in its name", header.first_lsn),
+                "give it back the name that it had");
   const SegmentEnd end = scan_segment(
       bytes,
       [&](std::span<const std::byte> record) {
         const std::uint64_t lsn = decode_head(record).lsn;
-        if (lsn >= from_lsn) replay(record, lsn);
+        if (lsn >= from_lsn_) replay(record, lsn);
       },
       segment.path);
   next_lsn_ = end.next_lsn;
-  if (newest) {
-    co_await settle_end(segment.path, contents, end);
-  } else if (end.valid_bytes != bytes.size()) {
-    throw Error(Errc::corrupt, "read the log segment '" + segment.path + "'",
+  const bool torn = end.valid_bytes != bytes.size();
+  if (torn && !newest)
+    throw Error(Errc::corrupt, tried,
                 fmt::format("it is damaged at {} and newer segments follow", end.valid_bytes),
                 "restore it from a copy");
+  if (torn || (newest && end.synced_bytes != end.valid_bytes))
+    open_end_ = OpenEnd{segment.path, std::move(contents), end};
+}
+
+/// That no record is missing before this segment.
+void ShardLog::require_next(const Segment& segment) const {
+  if (next_lsn_ != 0 && segment.first_lsn != next_lsn_)
+    throw Error(
+        Errc::corrupt, "read the log segment '" + segment.path + "'",
+        fmt::format("it begins with record {} where {} belongs", segment.first_lsn, next_lsn_),
+        "restore the missing segment");
+  if (next_lsn_ == 0 && segment.first_lsn > from_lsn_)
+    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
+                from_lsn_ > 1
+                    ? fmt::format("its oldest record is {}; the snapshot needs {}",
+                                  segment.first_lsn, from_lsn_)
+                    : fmt::format("its oldest record is {}, and no snapshot holds those before it",
+                                  segment.first_lsn),
+                "give the --checkpoint_dir that belongs to this --workdir, or restore the missing "
+                "segments");
+}
+
+Task<void> ShardLog::begin() {
+  co_await make_durable_directory(token_folder());
+  if (open_end_) {
+    OpenEnd found = std::move(*open_end_);
+    open_end_.reset();
+    co_await settle(std::move(found));
   }
-  co_return true;
+  co_await begin_segment();
+  co_await drop_before(from_lsn_);
 }
 
 // Cuts off a torn end, and makes durable what was only read: its owner may have ended between write
 // and sync, and after a sync that failed the kernel shows, as clean, what the disk has not got. So
 // what no record calls synced is written again. Whoever pushes it once more is told that it is
 // there, and segments that begin behind it must not outlive it.
-Task<void> ShardLog::settle_end(std::string path, Buffer contents, SegmentEnd end) {
-  const bool torn = end.valid_bytes != contents.size();
-  if (!torn && end.synced_bytes == end.valid_bytes) co_return;
+Task<void> ShardLog::settle(OpenEnd found) {
+  const SegmentEnd end = found.end;
+  const bool torn = end.valid_bytes != found.contents.size();
   if (torn)
-    log::info(fmt::format("log '{}': cut off {} bytes at its end that are no whole record", path,
-                          contents.size() - end.valid_bytes));
-  File file = co_await File::open(path, File::Mode::create);
+    log::info(fmt::format("log '{}': cut off {} bytes at its end that are no whole record",
+                          found.path, found.contents.size() - end.valid_bytes));
+  File file = co_await File::open(found.path, File::Mode::create);
   if (torn) co_await file.truncate(end.valid_bytes);
   if (end.synced_bytes != end.valid_bytes) {
-    Segments rest(contents.slice(end.synced_bytes, end.valid_bytes - end.synced_bytes));
+    Segments rest(found.contents.slice(end.synced_bytes, end.valid_bytes - end.synced_bytes));
     co_await file.write_at(end.synced_bytes, std::move(rest));
   }
   co_await file.sync();
   co_await file.close();
-}
-
-Task<void> ShardLog::recover(std::uint64_t from_lsn, Replay replay) {
-  co_await make_durable_directory(token_folder());
-  segments_ = co_await find_segments();
-  // What a snapshot holds was dropped; after a power cut some of it may be back, with gaps.
-  co_await drop_before(from_lsn);
-  next_lsn_ = 0;
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const bool newest = i + 1 == segments_.size();
-    if (co_await read_segment(segments_[i], newest, from_lsn, replay)) continue;
-    co_await remove_file(segments_[i].path);
-    segments_.pop_back();
-  }
-  if (next_lsn_ == 0) next_lsn_ = from_lsn;
-  if (next_lsn_ < from_lsn)
-    throw Error(Errc::corrupt, "read the log in '" + options_.folder + "'",
-                fmt::format("it ends with record {}; the snapshot was taken after {}",
-                            next_lsn_ - 1, from_lsn - 1),
-                "restore the missing segments");
-  written_lsn_ = synced_lsn_ = answered_lsn_ = next_lsn_ - 1;
-  co_await begin_segment();
 }
 
 // Always a new file: what an earlier owner wrote is never written to again.
@@ -164,19 +185,24 @@ Task<void> ShardLog::begin_segment() {
   Segment segment{fmt::format("{}/{}{:016x}{}", token_folder(), segment_prefix, written_lsn_ + 1,
                               segment_suffix),
                   written_lsn_ + 1};
-  // An empty segment of this very number, left by a process that ended before its first record.
-  if (!segments_.empty() && segments_.back().first_lsn == segment.first_lsn) {
-    if (segments_.back().path != segment.path) co_await remove_file(segments_.back().path);
-    segments_.pop_back();
-  }
-  file_ = co_await File::open(segment.path, File::Mode::create_empty);
+  // Empty ones of this very number, left by processes that ended before their first record. They
+  // go once the new one is there: a log that a snapshot refers to is never without a segment.
+  const auto same = std::ranges::find(segments_, segment.first_lsn, &Segment::first_lsn);
+  const std::vector<Segment> replaced(same, segments_.end());
+  segments_.erase(same, segments_.end());
+  const bool known = std::ranges::find(replaced, segment.path, &Segment::path) != replaced.end();
+  // A file that was not read is not written over.
+  file_ = co_await File::open(segment.path, known ? File::Mode::create : File::Mode::create_new);
   const Bytes header = encode_segment_header(
       {.shard = options_.shard, .token = options_.token, .first_lsn = segment.first_lsn});
   co_await file_.write_at(0, Segments(Buffer::copy_of(header)));
   co_await file_.sync();
   co_await sync_directory(token_folder());
   file_bytes_ = header.size();
+  const std::string path = segment.path;
   segments_.push_back(std::move(segment));
+  for (const Segment& each : replaced)
+    if (each.path != path) co_await remove_file(each.path);
 }
 
 void ShardLog::append(std::uint64_t lsn, std::span<const std::byte> record) {

@@ -1,6 +1,7 @@
 // The log of one parameter shard: what was applied, in order, and when it became durable.
 //
-//   auto log = co_await hf::ps::ShardLog::open(options, snapshot.lsn, replay);
+//   auto log = co_await hf::ps::ShardLog::read(options, snapshot.lsn, replay);
+//   co_await log->begin();                             // once it is known to belong to the rest
 //   log->append(lsn, record);                          // queued; never suspends
 //   log->when_durable(lsn, [reply](const hf::Error* failure) { ... });
 //
@@ -49,14 +50,18 @@ class ShardLog {
   using Replay = std::function<void(std::span<const std::byte> record, std::uint64_t lsn)>;
   using Durable = std::function<void(const Error* failure)>;
 
-  /// Reads what earlier owners (tokens up to this one) left, hands it to `replay`, cuts off a torn
-  /// end of the newest segment, and is ready to append. Throws Errc::corrupt, with file and offset,
-  /// if a record is damaged that others follow, or one is missing.
-  static Task<std::unique_ptr<ShardLog>> open(LogOptions options, std::uint64_t from_lsn,
+  /// Reads what earlier owners (tokens up to this one) left, and hands it to `replay`; changes
+  /// nothing on the disk. Throws Errc::corrupt, with file and offset, if a record is damaged that
+  /// others follow, or one is missing, or the log ends before `from_lsn`.
+  static Task<std::unique_ptr<ShardLog>> read(LogOptions options, std::uint64_t from_lsn,
                                               Replay replay);
   ShardLog(const ShardLog&) = delete;
   ~ShardLog();
 
+  /// Takes the log over, once and before the first `append`: cuts off a torn end, makes durable
+  /// what was read, begins a segment, and then removes those that lie wholly below the number that
+  /// it was read from. Cut short at any step, it leaves a log that reads alike.
+  Task<void> begin();
   /// The number that the next record must have; they count up by one.
   std::uint64_t next_lsn() const noexcept { return next_lsn_; }
   /// Queues an encoded record, which carries `lsn`. Throws what ended the log.
@@ -96,11 +101,20 @@ class ShardLog {
     Durable then;
   };
 
-  explicit ShardLog(LogOptions options) : options_(std::move(options)) {}
-  Task<void> recover(std::uint64_t from_lsn, Replay replay);
+  /// The end of the newest segment as it was read, if it is torn or may not be durable.
+  struct OpenEnd {
+    std::string path;
+    Buffer contents;
+    SegmentEnd end;
+  };
+
+  ShardLog(LogOptions options, std::uint64_t from_lsn)
+      : options_(std::move(options)), from_lsn_(from_lsn) {}
   Task<std::vector<Segment>> find_segments();
-  Task<bool> read_segment(Segment segment, bool newest, std::uint64_t from_lsn, Replay& replay);
-  Task<void> settle_end(std::string path, Buffer contents, SegmentEnd end);
+  Task<void> read_segments(Replay replay);
+  Task<void> read_segment(std::size_t index, Replay& replay);
+  void require_next(const Segment& segment) const;
+  Task<void> settle(OpenEnd found);
   Task<void> begin_segment();
   Task<void> write_pending();
   Task<void> sync_written();
@@ -109,7 +123,9 @@ class ShardLog {
   std::string token_folder() const;
 
   LogOptions options_;
-  std::vector<Segment> segments_;  // ascending; the last one is open for appending
+  std::uint64_t from_lsn_;           // what lies below is in a snapshot
+  std::optional<OpenEnd> open_end_;  // between `read` and `begin`
+  std::vector<Segment> segments_;    // ascending; the last one is open for appending
   File file_;
   std::uint64_t file_bytes_ = 0;
   std::vector<std::byte> pending_;

@@ -84,6 +84,25 @@ TEST_CASE("a server does not follow its coordinator into another cluster") {
   CHECK(empty.running());
 }
 
+TEST_CASE("two clusters are not let into one folder of checkpoints") {
+  Processes scene;
+  const Arguments shared = {"--num_shards", "1", "--checkpoint_dir", scene.path("checkpoints")};
+  Process& first = scene.start_server("first", {shared});
+  scene.wait_for("its shard", [&] { return contains(scene.text(first), "have recovered"); });
+  Process& second = scene.start_server("second", {shared});
+  scene.wait_for("a refusal", [&] {
+    return contains(scene.text(second), "give each cluster a --checkpoint_dir of its own");
+  });
+  CHECK_FALSE(contains(scene.text(second), "have recovered"));
+  scene.keeper().kill(first, SIGKILL);
+  scene.end_of(first);
+  Process& again = scene.start("again",
+                               {Processes::program("hyperframes_server"), "--listen", "127.0.0.1:0",
+                                "--workdir", scene.path("first")},
+                               {shared});
+  scene.wait_for("its shard", [&] { return contains(scene.text(again), "have recovered"); });
+}
+
 /// A cluster of which every process is started again when it ends, and two workers without an end.
 class Cluster {
  public:

@@ -7,11 +7,15 @@
 #include <cstring>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
+#include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/apps/ps/model.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
+#include <hyperframes/apps/ps/recovery.hpp>
 #include <hyperframes/apps/ps/running_score.hpp>
+#include <hyperframes/apps/ps/snapshot_codec.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/file.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <hyperframes/runtime/sleep.hpp>
@@ -61,6 +65,7 @@ struct Settings {
   std::uint32_t bound = 0;
   std::vector<WorkerEntry> workers{};
   std::string log_folder = "/w/shard-0000";
+  std::uint64_t cluster = 0xa11;
 };
 
 /// A server's machine with parameter shard 0, and another one for those who are remote.
@@ -115,6 +120,7 @@ struct Cluster {
   /// On the server's shard: the view as the settings are now.
   void publish() {
     auto view = std::make_shared<ClusterView>();
+    view->cluster = settings.cluster;
     view->version = ++version;
     const NodeId nodes[] = {server_id};
     view->placement = PlacementMap::first(settings.num_shards, nodes);
@@ -903,22 +909,72 @@ TEST_CASE("a shard whose files hold a table of another kind says how it differs"
   CHECK_FALSE(failure_of_start(cluster).has_value());
 }
 
+namespace {
+
+constexpr const char* snapshots = "/w/checkpoints/shard-0000";
+
+/// What stands below a folder of the server's disk, by path; folders as null.
+using Tree = std::map<std::string, std::optional<std::string>>;
+
+Task<void> list_into(Cluster* cluster, std::string folder, Tree* tree) {
+  for (const auto& name : co_await list_directory(folder)) {
+    const std::string path = folder + "/" + name;
+    (*tree)[path] = cluster->machine.disk().contents(path);
+    if (!tree->at(path)) co_await list_into(cluster, path, tree);
+  }
+}
+Tree tree_of(Cluster& cluster, std::string folder = "/") {
+  Tree tree;
+  cluster.run([&] { return list_into(&cluster, folder, &tree); });
+  return tree;
+}
+
+/// The files, and nothing else, below that folder from now on.
+void replace_tree(Cluster& cluster, const std::string& folder, const Tree& with) {
+  for (const auto& [path, contents] : tree_of(cluster, folder))
+    if (contents) cluster.run([&] { return remove_file(path); });
+  for (const auto& [path, contents] : with)
+    if (contents) cluster.machine.disk().put(path, *contents);
+}
+
+std::string name_of_snapshot(Cluster& cluster) {
+  for (const auto& [path, contents] : tree_of(cluster, snapshots))
+    if (path.ends_with(".snap")) return path;
+  return {};
+}
+
+/// Pushes while a snapshot is written, so that it holds records behind its start.
+Task<void> write_fuzzy_snapshot(Cluster* cluster, TableSpec spec) {
+  co_await fill(cluster->part(), spec, 3);
+  Scope scope;
+  Event written;
+  scope.spawn(co_invoke([&]() -> Task<void> {
+    co_await cluster->shard().checkpoint({}, within(60s));
+    written.set();
+  }));
+  for (std::uint32_t batch = 0; !written.is_set(); ++batch)
+    co_await push(cluster->part(), spec, PushKey::leased(0, 901, batch), first_ids(1, 100));
+  co_await scope.join();
+}
+
+/// Its bytes up to the given record.
+std::string segment_before(const std::string& segment, std::uint64_t lsn) {
+  std::size_t size = segment_header_bytes;
+  scan_segment(
+      std::as_bytes(std::span(segment)),
+      [&](std::span<const std::byte> record) {
+        if (decode_head(record).lsn < lsn) size += record.size();
+      },
+      "a segment");
+  return segment.substr(0, size);
+}
+
+}  // namespace
+
 TEST_CASE("a shard whose log ends before what its snapshot holds does not start") {
   const TableSpec spec = table_of(1, "t", 64);
   Cluster cluster({.tables = {spec}});
-  cluster.run([&]() -> Task<void> {
-    co_await fill(cluster.part(), spec, 3);
-    Scope scope;
-    Event written;
-    scope.spawn(co_invoke([&]() -> Task<void> {
-      co_await cluster.shard().checkpoint({}, within(60s));
-      written.set();
-    }));
-    // Behind the snapshot's start, and contained in its later parts.
-    for (std::uint32_t batch = 0; !written.is_set(); ++batch)
-      co_await push(cluster.part(), spec, PushKey::leased(0, 901, batch), first_ids(1, 100));
-    co_await scope.join();
-  });
+  cluster.run([&] { return write_fuzzy_snapshot(&cluster, spec); });
   const std::string folder = cluster.settings.log_folder;
   cluster.settings.log_folder = "/another/disk/was/not/mounted";
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -930,6 +986,210 @@ TEST_CASE("a shard whose log ends before what its snapshot holds does not start"
   }
   cluster.settings.log_folder = folder;
   CHECK_FALSE(failure_of_start(cluster).has_value());
+}
+
+TEST_CASE("a log that ends within its snapshot is left alone, so that its rest can be restored") {
+  const TableSpec spec = table_of(1, "t", 64);
+  Cluster cluster({.tables = {spec}});
+  cluster.run([&] { return write_fuzzy_snapshot(&cluster, spec); });
+  const std::string snapshot = name_of_snapshot(cluster);
+  const auto at = snapshot.rfind('-') + 1;
+  const std::uint64_t start = std::stoull(snapshot.substr(at, 16), nullptr, 16);
+  const std::string segment =
+      cluster.settings.log_folder + "/token-0000000000000001/segment-0000000000000001.log";
+  const std::string whole = cluster.machine.disk().contents(segment).value();
+  cluster.machine.disk().put(segment, segment_before(whole, start));
+  const Tree before = tree_of(cluster);
+  auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  INFO(error->what());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(),
+             ContainsSubstring(snapshot) && ContainsSubstring(cluster.settings.log_folder));
+  CHECK(tree_of(cluster) == before);
+  cluster.machine.disk().put(segment, whole);
+  error = failure_of_start(cluster);
+  INFO((error ? error->what() : ""));
+  CHECK_FALSE(error.has_value());
+}
+
+TEST_CASE("a log that was restored too old is left alone, and its rest can be put beside it") {
+  const TableSpec spec = table_of(1, "t");
+  Cluster cluster;
+  const auto push_three = [&](std::uint32_t unit) {
+    for (std::uint32_t batch = 0; batch < 3; ++batch)
+      cluster.run([&] {
+        return push(cluster.part(), spec, PushKey::leased(0, unit, batch), first_ids(1, 5));
+      });
+  };
+  push_three(0);
+  cluster.restart();
+  push_three(1);
+  const Tree old = tree_of(cluster, cluster.settings.log_folder);
+  cluster.restart();
+  push_three(2);
+  cluster.run([&] { return push_and_checkpoint(cluster, true); });
+  const auto applied = cluster.run([&] { return cluster.status(); }).applied_lsn();
+  const Tree right = tree_of(cluster, cluster.settings.log_folder);
+  CHECK(right.size() < old.size());  // the snapshot has them
+  replace_tree(cluster, cluster.settings.log_folder, old);
+  const Tree before = tree_of(cluster);
+  const auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  INFO(error->what());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(), ContainsSubstring(cluster.settings.log_folder));
+  CHECK(tree_of(cluster) == before);
+  for (const auto& [path, contents] : right)
+    if (contents) cluster.machine.disk().put(path, *contents);
+  REQUIRE_FALSE(failure_of_start(cluster).has_value());
+  CHECK(cluster.run([&] { return cluster.status(); }).applied_lsn() == applied);
+}
+
+TEST_CASE("a snapshot without its log is refused, also when no record lies behind its start") {
+  Cluster cluster;
+  cluster.run([&] { return push_and_checkpoint(cluster, true); });
+  const std::string folder = cluster.settings.log_folder;
+  cluster.settings.log_folder = "/new/shard-0000";
+  const Tree before = tree_of(cluster);
+  const auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  INFO(error->what());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(), ContainsSubstring("'/new/shard-0000' is empty") &&
+                                ContainsSubstring("snapshot-") &&
+                                ContainsSubstring("--checkpoint_dir"));
+  CHECK(tree_of(cluster) == before);
+  cluster.settings.log_folder = folder;
+  CHECK_FALSE(failure_of_start(cluster).has_value());
+}
+
+TEST_CASE("a folder with another cluster's snapshots is refused, and stays as it was") {
+  Cluster cluster;
+  cluster.run([&] { return push_and_checkpoint(cluster, true); });
+  const Settings own = cluster.settings;
+  cluster.settings.cluster = 0xb22;
+  const bool with_log = GENERATE(true, false);
+  CAPTURE(with_log);
+  if (with_log) {  // of the very same records
+    cluster.settings.log_folder = "/other/shard-0000";
+    for (const auto& [path, contents] : tree_of(cluster, own.log_folder))
+      if (contents)
+        cluster.machine.disk().put("/other/shard-0000" + path.substr(own.log_folder.size()),
+                                   *contents);
+  } else {
+    cluster.settings.log_folder = "/new/shard-0000";
+  }
+  const Tree before = tree_of(cluster);
+  auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  INFO(error->what());
+  CHECK(error->is(Errc::rejected));
+  CHECK_THAT(error->what(), ContainsSubstring(snapshots) &&
+                                ContainsSubstring("cluster 0000000000000a11") &&
+                                ContainsSubstring("cluster 0000000000000b22") &&
+                                ContainsSubstring("--checkpoint_dir"));
+  CHECK(tree_of(cluster) == before);
+  cluster.settings = own;
+  CHECK_FALSE(failure_of_start(cluster).has_value());
+  CHECK(cluster.run([&] { return cluster.status(); }).rows() == 9);
+}
+
+TEST_CASE(
+    "a folder without snapshots yet is its first cluster's alone, whatever ends the process") {
+  const auto how = GENERATE(0, 1);
+  Cluster cluster;
+  cluster.machine.crash(how ? SimCrash::power_cut() : SimCrash::kill());
+  cluster.machine.restart();
+  cluster.settings.cluster = 0xb22;
+  cluster.settings.log_folder = "/other/shard-0000";
+  const auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  CHECK(error->is(Errc::rejected));
+}
+
+TEST_CASE(
+    "snapshots that an older program left without a cluster's mark are taken with their log") {
+  Cluster cluster;
+  cluster.run([&] { return push_and_checkpoint(cluster, true); });
+  const std::string mark = std::string(snapshots) + "/cluster-0000000000000a11";
+  REQUIRE(cluster.machine.disk().contents(mark).has_value());
+  cluster.run([&] { return remove_file(mark); });
+  REQUIRE_FALSE(failure_of_start(cluster).has_value());
+  CHECK(cluster.run([&] { return cluster.status(); }).rows() == 9);
+  CHECK(cluster.machine.disk().contents(mark).has_value());
+}
+
+TEST_CASE("of two clusters that come to a new folder at once at most one stays") {
+  int stayed = 0;
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    INFO("seed " << seed);
+    SimWorld world({.seed = seed});
+    SimNode& machine = world.add_node();
+    const TableSpec specs[] = {table_of(1, "t")};
+    const NodeId nodes[] = {server_id};
+    const auto start = [&](std::uint64_t cluster) {
+      ShardOptions options;
+      options.log_folder = "/w/" + std::to_string(cluster);
+      options.snapshot_folder = snapshots;
+      auto& context = machine.emplace<ShardContext>(options, PlacementMap::first(1, nodes));
+      context.cluster = cluster;
+      return world.start(machine, 0, [&context, &specs](Runtime&) {
+        return error_of(recover_shard(context, specs));
+      });
+    };
+    auto first = start(1), second = start(2);
+    std::optional<Error> errors[] = {world.wait(first), world.wait(second)};
+    CHECK((errors[0] || errors[1]));
+    for (const auto& error : errors) {
+      if (error) CHECK(error->is(Errc::rejected));
+      stayed += !error;
+    }
+    // Whoever stays may come again, and keeps the other one out.
+    auto again = start(1), other = start(2);
+    errors[0] = world.wait(again);
+    errors[1] = world.wait(other);
+    CHECK((errors[0] || errors[1]));
+  }
+  CHECK(stayed > 0);
+}
+
+TEST_CASE("a newer owner's snapshot is not for an older one, and a renamed one for nobody") {
+  Cluster cluster;
+  cluster.run([&] { return push_and_checkpoint(cluster, true); });
+  const std::string path = name_of_snapshot(cluster);
+  const std::string contents = cluster.machine.disk().contents(path).value();
+  const std::string higher = std::string(snapshots) + "/snapshot-00000000000000ff.snap";
+  cluster.machine.disk().put(higher, contents);
+  auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(), ContainsSubstring(higher));
+  cluster.run([&] { return remove_file(higher); });
+  // A copy that an operator put there is no snapshot, and stays.
+  const std::string kept = std::string(snapshots) + "/snapshot-before-upgrade.snap";
+  cluster.machine.disk().put(kept, contents);
+  REQUIRE_FALSE(failure_of_start(cluster).has_value());
+  cluster.run([&] { return push_and_checkpoint(cluster, false); });
+  cluster.run([&]() -> Task<void> {
+    co_await push(cluster.part(), cluster.settings.tables[0], PushKey::leased(0, 7, 0),
+                  first_ids(1, 3));
+    co_await cluster.shard().checkpoint({}, within(60s));
+  });
+  const Tree tree = tree_of(cluster, snapshots);
+  CHECK(tree.contains(kept));
+  CHECK_FALSE(tree.contains(path));
+
+  Bytes newer;
+  SnapshotEncoder encoder;
+  encoder.begin({.shard = 0, .token = 9, .start_lsn = 0xff}, newer);
+  encoder.end(newer);
+  cluster.machine.disk().put(
+      higher, std::string_view(reinterpret_cast<const char*>(newer.data()), newer.size()));
+  error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  CHECK(error->is(Errc::fenced));
+  CHECK_THAT(error->what(), ContainsSubstring("token 9"));
 }
 
 // ---- Learning -----------------------------------------------------------------------------------

@@ -10,6 +10,10 @@
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <map>
+#include <optional>
+
+#include "../../runtime/captured_log.hpp"
 
 using namespace hyperframes;
 using namespace hyperframes::ps;
@@ -48,11 +52,19 @@ Bytes record(std::uint64_t lsn, std::uint64_t synced) {
   return out;
 }
 
+/// Reads the log and takes it over, as a shard that recovers does.
+Task<std::unique_ptr<ShardLog>> open_log(LogOptions options, std::uint64_t from,
+                                         ShardLog::Replay replay) {
+  auto log = co_await ShardLog::read(std::move(options), from, std::move(replay));
+  co_await log->begin();
+  co_return log;
+}
+
 /// Opens the log, appends `count` records, waits until the last is durable.
 Task<std::vector<std::uint64_t>> write_some(LogOptions options, std::uint64_t from, int count) {
   std::vector<std::uint64_t> replayed;
-  auto log = co_await ShardLog::open(options, from,
-                                     [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
+  auto log =
+      co_await open_log(options, from, [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
   Scope scope;
   scope.spawn(log->run());
   Event durable;
@@ -82,6 +94,27 @@ std::vector<std::filesystem::path> segments_in(const Folder& folder) {
     if (entry.is_regular_file()) found.push_back(entry.path());
   std::ranges::sort(found);
   return found;
+}
+
+/// Folders and files as they are, with what the files hold.
+std::map<std::string, std::string> contents_of(const Folder& folder) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path)) {
+    std::string& text = found[entry.path().string()];
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  return found;
+}
+
+std::optional<Error> refusal_of(Runtime& runtime, LogOptions options, std::uint64_t from) {
+  try {
+    run(runtime, options, from, 0);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -117,11 +150,99 @@ TEST_CASE("segments are closed when full, and dropped once a snapshot holds them
   const auto before = segments_in(folder).size();
   CHECK(before >= 6);
   runtime.run([&](Runtime&) -> Task<void> {
-    auto log = co_await ShardLog::open(options, 1, [](auto, auto) {});
+    auto log = co_await open_log(options, 1, [](auto, auto) {});
     co_await log->drop_before(10);
   });
   CHECK(segments_in(folder).size() < before);
   CHECK(run(runtime, options, 10, 0).size() == 9);
+}
+
+TEST_CASE("a log that does not go with the snapshot is refused, and stays as it was") {
+  Runtime runtime({.shards = 1});
+  Folder folder("hf-shard-log-other");
+  for (int i = 0; i < 3; ++i) run(runtime, options_for(folder), 1, 3);
+  const auto last = segments_in(folder).back();
+  std::filesystem::resize_file(last, std::filesystem::file_size(last) - 5);
+  const auto before = contents_of(folder);
+  auto error = refusal_of(runtime, options_for(folder, 2), 1000);
+  REQUIRE(error.has_value());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(), ContainsSubstring("record 8") && ContainsSubstring("999"));
+  CHECK_THAT(error->what(), ContainsSubstring("--checkpoint_dir"));
+  CHECK(contents_of(folder) == before);
+
+  LogOptions other = options_for(folder, 2);
+  other.shard = 5;
+  error = refusal_of(runtime, other, 5);
+  REQUIRE(error.has_value());
+  CHECK_THAT(error->what(), ContainsSubstring("shard 4, not 5"));
+  CHECK(contents_of(folder) == before);
+
+  CHECK(run(runtime, options_for(folder, 2), 1, 0) ==
+        std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+}
+
+TEST_CASE("a log is changed once it is taken over, and not while it is read") {
+  Runtime runtime({.shards = 1});
+  Folder folder("hf-shard-log-read");
+  for (int i = 0; i < 3; ++i) run(runtime, options_for(folder), 1, 3);
+  const auto last = segments_in(folder).back();
+  std::filesystem::resize_file(last, std::filesystem::file_size(last) - 5);
+  const auto before = contents_of(folder);
+  std::vector<std::uint64_t> replayed;
+  runtime.run([&](Runtime&) -> Task<void> {
+    auto log = co_await ShardLog::read(options_for(folder, 2), 5,
+                                       [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
+    CHECK(log->next_lsn() == 9);
+    CHECK(contents_of(folder) == before);
+    co_await log->begin();
+    CHECK(log->stats().segments == 3);
+  });
+  CHECK(replayed == std::vector<std::uint64_t>{5, 6, 7, 8});
+  CHECK_FALSE(std::filesystem::exists(before.begin()->first + "/segment-0000000000000001.log"));
+  CHECK(run(runtime, options_for(folder, 2), 5, 0) == replayed);
+}
+
+TEST_CASE("a segment under another's name is refused, and so is a log that lacks its beginning") {
+  Runtime runtime({.shards = 1});
+  Folder folder("hf-shard-log-renamed");
+  for (int i = 0; i < 2; ++i) run(runtime, options_for(folder), 1, 3);
+  const auto first = segments_in(folder).front();
+  const auto renamed = first.parent_path() / "segment-0000000000000002.log";
+  std::filesystem::rename(first, renamed);
+  auto error = refusal_of(runtime, options_for(folder), 2);
+  REQUIRE(error.has_value());
+  CHECK_THAT(error->what(),
+             ContainsSubstring(renamed) && ContainsSubstring("begins with record 1"));
+  error = refusal_of(runtime, options_for(folder), 1);
+  REQUIRE(error.has_value());
+  CHECK_THAT(error->what(), ContainsSubstring("its oldest record is 2") &&
+                                ContainsSubstring("no snapshot") &&
+                                ContainsSubstring("--checkpoint_dir"));
+  std::filesystem::rename(renamed, first);
+  CHECK(run(runtime, options_for(folder), 1, 0).size() == 6);
+}
+
+TEST_CASE("empty segments that owners left one after the other do no harm") {
+  Runtime runtime({.shards = 1});
+  Folder folder("hf-shard-log-empty");
+  run(runtime, options_for(folder), 1, 3);
+  run(runtime, options_for(folder), 1, 0);
+  const auto empty = segments_in(folder).back();
+  const auto copy = [&](const char* token, std::uintmax_t bytes) {
+    const auto to = folder.path / token / empty.filename();
+    std::filesystem::create_directories(to.parent_path());
+    std::filesystem::copy_file(empty, to);
+    std::filesystem::resize_file(to, bytes);
+  };
+  // As if those owners had ended between making theirs and removing the one before, by a power cut.
+  copy("token-0000000000000002", 0);
+  copy("token-0000000000000003", 7);
+  std::filesystem::resize_file(empty, 0);
+  std::filesystem::resize_file(empty, segment_header_bytes);  // zeros
+  CHECK(run(runtime, options_for(folder, 4), 4, 2).empty());
+  CHECK(segments_in(folder).size() == 1);
+  CHECK(run(runtime, options_for(folder, 4), 4, 0) == std::vector<std::uint64_t>{4, 5});
 }
 
 TEST_CASE("a torn end is cut off, and the log goes on behind it") {
@@ -146,7 +267,7 @@ TEST_CASE("many records become durable with few syncs") {
   Runtime runtime({.shards = 1});
   Folder folder("hf-shard-log-group");
   const auto syncs = runtime.run([&](Runtime&) -> Task<std::uint64_t> {
-    auto log = co_await ShardLog::open(options_for(folder), 1, [](auto, auto) {});
+    auto log = co_await open_log(options_for(folder), 1, [](auto, auto) {});
     Scope scope;
     scope.spawn(log->run());
     for (int i = 0; i < 1000; ++i) log->append(log->next_lsn(), record(log->next_lsn(), 0));
@@ -168,7 +289,7 @@ TEST_CASE("a disk that fails ends the log and tells everyone who waits") {
   LogOptions options = options_for(folder);
   options.segment_bytes = 100;  // every write begins a new segment
   const auto told = runtime.run([&](Runtime&) -> Task<std::vector<std::string>> {
-    auto log = co_await ShardLog::open(options, 1, [](auto, auto) {});
+    auto log = co_await open_log(options, 1, [](auto, auto) {});
     Scope scope;
     scope.spawn(log->run());
     log->append(1, record(1, 0));
@@ -225,8 +346,7 @@ Task<bool> append_one(std::unique_ptr<ShardLog>* log) {
 
 Task<std::vector<std::uint64_t>> reopen(std::unique_ptr<ShardLog>* log, LogOptions options) {
   std::vector<std::uint64_t> replayed;
-  *log = co_await ShardLog::open(options, 1,
-                                 [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
+  *log = co_await open_log(options, 1, [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
   co_return replayed;
 }
 
@@ -272,6 +392,86 @@ TEST_CASE("what a failed sync left in memory alone is durable once it was replay
   auto& third = node.emplace<std::unique_ptr<ShardLog>>();
   CHECK(world.run(node, 0, [&](Runtime&) { return reopen(&third, on_simulated_disk()); }) ==
         replayed);
+}
+
+namespace {
+
+constexpr const char* torn_segment = "/log/token-0000000000000002/segment-0000000000000004.log";
+
+LogOptions owned_by(std::uint64_t token) {
+  LogOptions options = on_simulated_disk();
+  options.token = token;
+  return options;
+}
+
+/// Two owners' segments on the disk: records 1 to 3, then 4 to 6 of which the last may be torn, and
+/// then perhaps an empty segment.
+void write_two_owners(SimWorld& world, SimNode& node, bool torn) {
+  for (std::uint64_t token = 1; token <= 2; ++token) {
+    auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+    world.run(node, 0, [&](Runtime&) { return reopen(&log, owned_by(token)); });
+    for (int i = 0; i < 3; ++i)
+      CHECK(world.run(node, 0, [&](Runtime&) { return append_one(&log); }));
+  }
+  if (torn) {
+    const std::string whole = node.disk().contents(torn_segment).value();
+    node.disk().put(torn_segment, whole.substr(0, whole.size() - 5));
+  } else {
+    auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+    world.run(node, 0, [&](Runtime&) { return reopen(&log, owned_by(2)); });
+  }
+  node.disk().sync_all();
+}
+
+Task<std::vector<std::uint64_t>> take_over(std::unique_ptr<ShardLog>* log, std::uint64_t from) {
+  std::vector<std::uint64_t> replayed;
+  *log = co_await open_log(owned_by(3), from,
+                           [&](auto, std::uint64_t lsn) { replayed.push_back(lsn); });
+  co_return replayed;
+}
+
+/// Ends the process in place of that disk operation of the taking over; false if there is none.
+bool end_while_taken_over(SimWorld& world, SimNode& node, std::uint64_t operation, SimCrash how) {
+  auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+  node.crash_at_disk_operation(operation, how);
+  auto running = world.start(node, 0, [&](Runtime&) { return take_over(&log, 5); });
+  REQUIRE(world.run_until([&] { return !node.is_up() || running.done(); }, 60s));
+  return !node.is_up();
+}
+
+}  // namespace
+
+TEST_CASE("a log reads alike for the next one wherever the taking over of it was cut short") {
+  test::CapturedLog quiet;
+  const bool torn = GENERATE(true, false);
+  const bool power_cut = GENERATE(true, false);
+  const SimCrash how = power_cut ? SimCrash::power_cut() : SimCrash::kill();
+  const auto expected = torn ? std::vector<std::uint64_t>{5} : std::vector<std::uint64_t>{5, 6};
+  std::uint64_t operations = 0;
+  for (std::uint64_t operation = 1, cut = 1; cut; ++operation) {
+    for (std::uint64_t seed = 1; seed <= (power_cut ? 8 : 1); ++seed) {
+      INFO((torn ? "a torn end, " : "an empty segment, ")
+           << (power_cut ? "power cut" : "kill") << " at operation " << operation << ", seed "
+           << seed);
+      SimWorld world({.seed = seed});
+      SimNode& node = world.add_node();
+      write_two_owners(world, node, torn);
+      cut = end_while_taken_over(world, node, operation, how);
+      if (!cut) break;
+      node.restart();
+      auto& log = node.emplace<std::unique_ptr<ShardLog>>();
+      REQUIRE(world.run(node, 0, [&](Runtime&) { return take_over(&log, 5); }) == expected);
+      REQUIRE(world.run(node, 0, [&](Runtime&) { return append_one(&log); }));
+      node.crash(SimCrash::power_cut());
+      node.restart();
+      auto& again = node.emplace<std::unique_ptr<ShardLog>>();
+      auto more = expected;
+      more.push_back(expected.back() + 1);
+      REQUIRE(world.run(node, 0, [&](Runtime&) { return take_over(&again, 5); }) == more);
+      operations = operation;
+    }
+  }
+  CHECK(operations > 10);
 }
 
 TEST_CASE("only what was synced counts as durable, whenever pushes are answered") {
@@ -367,7 +567,7 @@ TEST_CASE("reading again hands out all that is synced, or says what is missing")
   for (int i = 0; i < 4; ++i) run(runtime, options, 1, 5);
   const auto read = [&](bool damaged) {
     return runtime.run([&, damaged](Runtime&) -> Task<std::vector<std::uint64_t>> {
-      auto log = co_await ShardLog::open(options, 1, [](auto, auto) {});
+      auto log = co_await open_log(options, 1, [](auto, auto) {});
       if (damaged) std::filesystem::remove(segments_in(folder)[2]);
       std::vector<std::uint64_t> seen;
       co_await log->read_again(7, [&](auto, std::uint64_t lsn) { seen.push_back(lsn); });
