@@ -268,6 +268,7 @@ bool Shard::turn_from(Time started) noexcept {
   ++turns_;
   // Delivering is part of the turn: who is told of a completion may get stuck as well.
   turn_started_.store(started.time_since_epoch().count(), std::memory_order_relaxed);
+  now_ = started;  // who is told of a completion may set a deadline
   reactor_->poll();
   now_ = reactor_->now();
   take_arrivals();

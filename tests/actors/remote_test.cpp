@@ -197,6 +197,18 @@ TEST_CASE("the deadline travels: what expired on the way or in the mailbox is no
   CHECK(cluster.metric(cluster.server_machine, "hyperframes_expired_letters_total") == 1);
 }
 
+TEST_CASE("an ask with a short deadline reaches a node that has slept for longer") {
+  Cluster cluster;
+  cluster.run([&]() -> Task<void> {
+    auto counter = co_await cluster.find();
+    for (int i = 1; i <= 20; ++i) {
+      co_await hf::sleep_for(137ms);
+      const auto total = co_await counter.add({.delta = 1}, hf::within(50ms));
+      CHECK(total.total() == i);
+    }
+  });
+}
+
 TEST_CASE("an actor that ended, and one that never was, are reported") {
   Cluster cluster;
   cluster.run([&]() -> Task<void> {

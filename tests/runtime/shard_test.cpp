@@ -344,6 +344,24 @@ TEST_CASE("a stuck call from another shard is reported with the line of the call
   CHECK(log.text().find("shard_test.cpp:") != std::string::npos);
 }
 
+TEST_CASE("who is told of a completion sees the time of that turn, however long the shard slept") {
+  struct Clocked final : Completion {
+    void on_complete(Operation&, std::int64_t, bool) noexcept override { told = Clock::now(); }
+    Time told{};
+  } clocked;
+  Manual manual;
+  manual.settle();
+  manual.on(0, [&] {
+    Operation* operation = Operation::create(Operation::Kind::receive, 0);
+    operation->owner = &clocked;
+    manual.shard().reactor().start(operation);
+  });
+  manual.let_pass(10s);
+  manual.reactor().complete(manual.reactor().started.at(0), 0);
+  manual.turn();
+  CHECK(clocked.told == manual.now());
+}
+
 TEST_CASE("a dump follows a task into the scopes that it waits for") {
   Manual manual;
   Event never;
