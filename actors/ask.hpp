@@ -155,6 +155,7 @@ class [[nodiscard]] Ask {
   }
   /// For Scope and when_all. Its default deadline runs from when the task starts.
   operator Task<value_type>() && { return run(std::move(*this)); }
+  const detail::Destination& destination() const noexcept { return call_.to; }
 
  private:
   static Task<value_type> run(Ask ask) { co_return co_await std::move(ask); }
@@ -174,6 +175,7 @@ class [[nodiscard]] Tell {
     return detail::TellAwaiter<Method>(call_);
   }
   operator Task<void>() && { return run(std::move(*this)); }
+  const detail::Destination& destination() const noexcept { return call_.to; }
   /// Without suspending: false if there is no room, or no such actor.
   bool now() && {
     return detail::tell_now(call_.to, detail::make_letter<Method>(std::move(call_.request),
