@@ -1,5 +1,6 @@
 // The command lines of the README, as they stand there, but for folders, ports and the data set.
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "processes.hpp"
@@ -83,6 +84,27 @@ TEST_CASE("the README's service answers as it says") {
   INFO(scene.text(*asked));
   CHECK(asked->ends().back().succeeded());
   CHECK(!asked->output().empty());
+}
+
+TEST_CASE("the README's asio server answers as it says") {
+  const std::string curl = "/usr/bin/curl";
+  if (!std::filesystem::exists(Processes::program("example_asio_http")))
+    SKIP("asio is not installed (Debian: libasio-dev)");
+  if (!std::filesystem::exists(curl)) SKIP("curl is not installed");
+  Processes scene;
+  const std::vector<std::pair<std::string, std::string>> replacements = {
+      {"build/release/bin/", Processes::program("")},
+      {"8080", std::to_string(free_port())},
+      {"curl", curl}};
+  const auto commands = commands_behind("## Quick start: actors in an asio server");
+  REQUIRE(commands.size() == 2);
+  Process& server = scene.start("server", adapted(commands[0], replacements));
+  scene.wait_for("the server", [&] { return !scene.text(server).empty(); });
+  Process& asked = scene.start("ask", adapted(commands[1], replacements));
+  scene.end_of(asked);
+  INFO(scene.text(asked));
+  CHECK(asked.ends().back().succeeded());
+  CHECK(asked.output() == "{\"page\":\"home\",\"visits\":1}\n");
 }
 
 }  // namespace
