@@ -86,7 +86,7 @@ struct Cluster {
 }  // namespace
 
 TEST_CASE("an actor of another process is found by name and asked like any other") {
-  for (const auto [server_shards, client_shards] :
+  for (const auto& [server_shards, client_shards] :
        {std::pair(1u, 1u), std::pair(3u, 2u), std::pair(1u, 3u)}) {
     Cluster cluster(server_shards, client_shards);
     for (unsigned shard = 0; shard < client_shards; ++shard) {

@@ -166,7 +166,7 @@ TEST_CASE("a temporary actor is not restarted, a transient one only after a cras
     }
   };
   Log log;
-  for (const auto [kind, after_end, after_crash] :
+  for (const auto& [kind, after_end, after_crash] :
        {std::tuple(Restart::temporary, 1, 1), std::tuple(Restart::transient, 1, 2),
         std::tuple(Restart::permanent, 2, 2)}) {
     for (const bool crashes : {false, true}) {
