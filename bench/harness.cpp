@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -74,6 +75,11 @@ void Runner::add(Row row) {
   if (only.empty() || full.find(only) != std::string::npos) rows_.push_back(std::move(row));
 }
 
+void Runner::add_mean(Mean mean) {
+  const std::string full = mean.group + "/" + mean.name;
+  if (only.empty() || full.find(only) != std::string::npos) means_.push_back(std::move(mean));
+}
+
 void Runner::leave_out(std::string what, std::string why) {
   left_out_.emplace_back(std::move(what), std::move(why));
 }
@@ -93,6 +99,46 @@ Runner::Result Runner::measure(const Row& row) const {
   return {&row, median(own), median(peer), median(floor)};
 }
 
+void Runner::measure_all(std::vector<Result>& results) {
+  std::size_t number = 0;
+  for (const Row& row : rows_) {
+    const std::string name = row.group + "/" + row.name;
+    fmt::print(stderr, "\r\033[K{} ({} of {})", name, ++number, rows_.size());
+    std::fflush(stderr);
+    try {
+      results.push_back(measure(row));
+    } catch (const std::exception& error) {
+      failed_.emplace_back(name, error.what());
+    }
+  }
+  fmt::print(stderr, "\r\033[K");
+}
+
+void Runner::insert_mean(const Mean& mean, std::vector<Result>& results) {
+  const auto is_in = [&](const Result& result) { return result.row->family == mean.family; };
+  const auto count = std::ranges::count_if(results, is_in);
+  if (count == 0) return;
+  double logarithms = 0, peer_logarithms = 0;
+  const Row* last = nullptr;
+  for (const Result& result : results) {
+    if (!is_in(result)) continue;
+    last = result.row;
+    logarithms += std::log(result.value);
+    peer_logarithms += std::log(result.peer_value);
+  }
+  const auto mean_of = [&](double sum) { return std::exp(sum / static_cast<double>(count)); };
+  Row& row = mean_rows_.emplace_back();
+  row.group = mean.group;
+  row.name = mean.name;
+  row.unit = mean.unit;
+  row.better = last->better;
+  row.note = fmt::format("over {} rows", count);
+  if (last->peer) row.peer = Rival{last->peer->name, {}, mean.goal};
+  const auto after = std::find_if(results.rbegin(), results.rend(), is_in).base();
+  results.insert(after,
+                 Result{&row, mean_of(logarithms), row.peer ? mean_of(peer_logarithms) : 0, 0});
+}
+
 bool Runner::run(const std::string& json_path) {
   if (rows_.empty()) {
     fmt::print(stderr, "no figure's group/name contains '{}': --list prints them\n", only);
@@ -100,20 +146,16 @@ bool Runner::run(const std::string& json_path) {
   }
   if (list) {
     for (const Row& row : rows_) fmt::print("{}/{}\n", row.group, row.name);
+    for (const Mean& mean : means_) fmt::print("{}/{}\n", mean.group, mean.name);
     return true;
   }
   if (!json_path.empty() && !std::ofstream(json_path, std::ios::app))
     return cannot_write(json_path);
   std::vector<Result> results;
-  for (const Row& row : rows_) {
-    fmt::print(stderr, "\r\033[K{}/{} ({} of {})", row.group, row.name, results.size() + 1,
-               rows_.size());
-    std::fflush(stderr);
-    results.push_back(measure(row));
-  }
-  fmt::print(stderr, "\r\033[K");
+  measure_all(results);
+  for (const Mean& mean : means_) insert_mean(mean, results);
   print(results);
-  return json_path.empty() || write_json(results, json_path);
+  return (json_path.empty() || write_json(results, json_path)) && failed_.empty();
 }
 
 void Runner::print(const std::vector<Result>& results) const {
@@ -144,6 +186,7 @@ void Runner::print(const std::vector<Result>& results) const {
                row.note.empty() ? "" : " " + row.note);
   }
   for (const auto& [what, why] : left_out_) fmt::print("left out: {}: {}\n", what, why);
+  for (const auto& [what, why] : failed_) fmt::print("FAILED: {}: {}\n", what, why);
 }
 
 bool Runner::write_json(const std::vector<Result>& results, const std::string& path) const {
@@ -173,15 +216,19 @@ bool Runner::write_json(const std::vector<Result>& results, const std::string& p
     if (!row.note.empty()) entry["note"] = row.note;
     rows.push_back(std::move(entry));
   }
-  nlohmann::json left = nlohmann::json::array();
-  for (const auto& [what, why] : left_out_) left.push_back({{"what", what}, {"why", why}});
+  const auto list_of = [](const auto& lines) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& [what, why] : lines) list.push_back({{"what", what}, {"why", why}});
+    return list;
+  };
   std::ofstream file(path);
   file << nlohmann::json{{"processor", processor()},
                          {"cores", std::thread::hardware_concurrency()},
                          {"compiler", __VERSION__},
                          {"rounds", rounds},
                          {"rows", rows},
-                         {"left_out", left}}
+                         {"left_out", list_of(left_out_)},
+                         {"failed", list_of(failed_)}}
               .dump(2)
        << "\n";
   file.close();

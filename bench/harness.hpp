@@ -7,6 +7,7 @@
 //   runner.add(row);
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -31,8 +32,15 @@ struct Row {
   std::function<double()> subject;
   std::optional<Rival> peer = std::nullopt;
   std::optional<Rival> floor = std::nullopt;
-  int rounds = 0;      ///< 0: the runner's.
-  std::string note{};  ///< What counts, working set, durability.
+  int rounds = 0;        ///< 0: the runner's.
+  std::string note{};    ///< What counts, working set, durability.
+  std::string family{};  ///< Of the rows that a Mean goes over.
+};
+
+/// A line after a family's rows: the geometric mean of their values, and of their peers'.
+struct Mean {
+  std::string group, name, family, unit;
+  double goal = 0;  ///< As a Rival's.
 };
 
 class Runner {
@@ -42,10 +50,12 @@ class Runner {
   bool list = false;
 
   void add(Row row);
+  void add_mean(Mean mean);
   /// A line that says why a row or a peer is missing.
   void leave_out(std::string what, std::string why);
   /// Runs everything, prints the table, and writes JSON to `json_path` unless empty. False if that
-  /// file can't be written, which is tried first, or if there is no figure.
+  /// file can't be written, which is tried first, if there is no figure, or if a row threw, which
+  /// is left out.
   bool run(const std::string& json_path);
 
  private:
@@ -54,11 +64,15 @@ class Runner {
     double value = 0, peer_value = 0, floor_value = 0;
   };
   Result measure(const Row& row) const;
+  void measure_all(std::vector<Result>& results);
+  void insert_mean(const Mean& mean, std::vector<Result>& results);
   void print(const std::vector<Result>& results) const;
   bool write_json(const std::vector<Result>& results, const std::string& path) const;
 
   std::vector<Row> rows_;
-  std::vector<std::pair<std::string, std::string>> left_out_;
+  std::vector<Mean> means_;
+  std::deque<Row> mean_rows_;  // as if they had been measured; never moved
+  std::vector<std::pair<std::string, std::string>> left_out_, failed_;
 };
 
 /// Nanoseconds of the monotonic clock.
