@@ -48,6 +48,7 @@ class Runner {
   int rounds = 7;
   std::string only;  ///< Substring of "group/name".
   bool list = false;
+  bool tiny = false;  ///< Sizes that prove only that a row runs, for the groups that have such.
 
   void add(Row row);
   void add_mean(Mean mean);
@@ -83,6 +84,7 @@ double cpu_seconds();
 // One function a file: adds its rows.
 void add_runtime_rows(Runner& runner);
 void add_actor_rows(Runner& runner);
+void add_savina_rows(Runner& runner);
 void add_network_rows(Runner& runner);
 void add_table_rows(Runner& runner);
 void add_parameter_server_rows(Runner& runner);

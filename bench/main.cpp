@@ -14,10 +14,13 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", runner.rounds, "Rounds of each figure")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  app.add_flag("--tiny", runner.tiny,
+               "Tiny sizes for the group savina: shows that it runs, and measures nothing");
   app.add_flag("--list", runner.list, "Print the names and stop");
   CLI11_PARSE(app, argc, argv);
   hyperframes::bench::add_runtime_rows(runner);
   hyperframes::bench::add_actor_rows(runner);
+  hyperframes::bench::add_savina_rows(runner);
   hyperframes::bench::add_network_rows(runner);
   hyperframes::bench::add_table_rows(runner);
   hyperframes::bench::add_parameter_server_rows(runner);

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "../harness.hpp"
+#include "caf_config.hpp"
 
 namespace hyperframes::bench::caf_peer {
 namespace {
@@ -19,13 +20,6 @@ using Integer = caf::atom_constant<caf::atom("int")>;
 using Text = caf::atom_constant<caf::atom("text")>;
 using Done = caf::atom_constant<caf::atom("done")>;
 using Go = caf::atom_constant<caf::atom("go")>;
-
-caf::actor_system_config config_for(unsigned threads) {
-  caf::actor_system_config config;
-  config.set("scheduler.max-threads", static_cast<std::size_t>(threads));
-  config.set("logger.verbosity", caf::atom("quiet"));
-  return config;
-}
 
 /// Tells its peer when it has seen a window of messages.
 caf::behavior counter(caf::event_based_actor* self, caf::actor peer) {
