@@ -91,18 +91,19 @@ using List = std::vector<std::int64_t>;
 struct QuicksortState {
   std::vector<caf::actor> children;
   caf::typed_response_promise<List> answer;
-  Parts parts;
+  List values, below, above;
+  Pivot pivot{0};
   int missing = 2;
 };
 /// Has its two parts sorted by an actor each, unless there are few values.
 caf::behavior quicksort(caf::stateful_actor<QuicksortState>* self, Quicksort program) {
   auto complete = [=] {
-    Parts& parts = self->state.parts;
-    if (--self->state.missing > 0) return;
-    List all = std::move(parts.equal);
-    all.insert(all.begin(), parts.below.begin(), parts.below.end());
-    all.insert(all.end(), parts.above.begin(), parts.above.end());
-    self->state.answer.deliver(std::move(all));
+    QuicksortState& state = self->state;
+    if (--state.missing > 0) return;
+    auto into = std::copy(state.below.begin(), state.below.end(), state.values.begin());
+    into = std::fill_n(into, state.pivot.equal, state.pivot.value);
+    std::copy(state.above.begin(), state.above.end(), into);
+    state.answer.deliver(std::move(state.values));
   };
   auto sort_elsewhere = [=](List* part) {
     self->request(start(self, quicksort, program), caf::infinite, Sort::value, std::move(*part))
@@ -111,17 +112,23 @@ caf::behavior quicksort(caf::stateful_actor<QuicksortState>* self, Quicksort pro
           complete();
         });
   };
-  return {[=](Sort, const List& values) {
+  auto divide = [=] {
+    QuicksortState& state = self->state;
+    const List& values = state.values;
+    state.pivot = choose_pivot(values.data(), values.size());
+    state.below.resize(state.pivot.below);
+    state.above.resize(values.size() - state.pivot.below - state.pivot.equal);
+    part(values.data(), values.size(), state.pivot, state.below.data(), state.above.data());
+    sort_elsewhere(&state.below);
+    sort_elsewhere(&state.above);
+  };
+  return {[=](Sort, List& values) {
     self->state.answer = self->make_response_promise<List>();
-    if (static_cast<std::int64_t>(values.size()) < program.sequential_below) {
-      List sorted = values;
-      std::sort(sorted.begin(), sorted.end());
-      self->state.answer.deliver(std::move(sorted));
-      return;
-    }
-    self->state.parts = partition(values.data(), values.size());
-    sort_elsewhere(&self->state.parts.below);
-    sort_elsewhere(&self->state.parts.above);
+    self->state.values = std::move(values);
+    if (static_cast<std::int64_t>(self->state.values.size()) >= program.sequential_below)
+      return divide();
+    std::sort(self->state.values.begin(), self->state.values.end());
+    self->state.answer.deliver(std::move(self->state.values));
   }};
 }
 
@@ -166,7 +173,9 @@ Outcome run(const Quicksort& program) {
   return timed([=](RootActor* self) {
     self->request(start(self, quicksort, program), caf::infinite, Sort::value,
                   random_values(program.values, 30))
-        .then([=](const List& sorted) { self->send(self, Report::value, checksum(sorted)); });
+        .then([=](const List& sorted) {
+          self->send(self, Report::value, checksum(sorted.data(), sorted.size()));
+        });
     return 1;
   });
 }

@@ -163,7 +163,19 @@ class TrapezoidRoot final : public Root {
 
 // ---- quicksort --------------------------------------------------------------------------------
 
-using List = std::vector<std::int64_t>;
+/// Values in a buffer, which is what travels.
+class List {
+ public:
+  explicit List(std::size_t count) : buffer_(Buffer::heap(count * sizeof(std::int64_t))) {}
+  explicit List(Segments segments) : buffer_(std::move(segments[0])) {}
+  std::int64_t* begin() const { return reinterpret_cast<std::int64_t*>(buffer_.data()); }
+  std::int64_t* end() const { return begin() + size(); }
+  std::size_t size() const { return buffer_.size() / sizeof(std::int64_t); }
+  Segments segments() && { return Segments(std::move(buffer_)); }
+
+ private:
+  Buffer buffer_;
+};
 
 /// Has its two parts sorted by an actor each, unless there are few values.
 class QuicksortActor final : public protocol::Quicksort::Actor {
@@ -171,26 +183,31 @@ class QuicksortActor final : public protocol::Quicksort::Actor {
   explicit QuicksortActor(Quicksort program) : program_(program) {}
 
  private:
-  Task<void> sort(protocol::Values request, Reply<protocol::Values> reply) override {
-    const auto values = request.values();
+  Task<void> sort(protocol::Nothing, Segments request,
+                  Reply<WithSegments<protocol::Nothing>> reply) override {
+    List values(std::move(request));
     if (static_cast<std::int64_t>(values.size()) < program_.sequential_below) {
-      List sorted(values.begin(), values.end());
-      std::ranges::sort(sorted);
-      reply.send({.values = std::move(sorted)});
-      co_return;
+      std::sort(values.begin(), values.end());
+    } else {
+      values = co_await divide(std::move(values));
     }
-    Parts parts = partition(values.data(), values.size());
-    const auto sorted = co_await when_all(sort_elsewhere(std::move(parts.below)),
-                                          sort_elsewhere(std::move(parts.above)));
-    List all = std::move(parts.equal);
-    const auto below = std::get<0>(sorted).values(), above = std::get<1>(sorted).values();
-    all.insert(all.begin(), below.begin(), below.end());
-    all.insert(all.end(), above.begin(), above.end());
-    reply.send({.values = std::move(all)});
+    reply.send({}, std::move(values).segments());
   }
-  Task<protocol::Values> sort_elsewhere(List values) {
+  Task<List> divide(List values) {
+    const Pivot pivot = choose_pivot(values.begin(), values.size());
+    List below(pivot.below), above(values.size() - pivot.below - pivot.equal);
+    part(values.begin(), values.size(), pivot, below.begin(), above.begin());
+    const auto sorted =
+        co_await when_all(sort_elsewhere(std::move(below)), sort_elsewhere(std::move(above)));
+    std::int64_t* into = std::ranges::copy(std::get<0>(sorted), values.begin()).out;
+    into = std::fill_n(into, pivot.equal, pivot.value);
+    std::ranges::copy(std::get<1>(sorted), into);
+    co_return values;
+  }
+  Task<List> sort_elsewhere(List values) {
     auto other = co_await spawn<QuicksortActor>(SpawnOptions{}, program_);
-    co_return co_await other.sort({.values = std::move(values)});
+    auto sorted = co_await other.sort({}, std::move(values).segments());
+    co_return List(std::move(sorted.segments));
   }
   Quicksort program_;
 };
@@ -201,10 +218,13 @@ class QuicksortRoot final : public Root {
 
  private:
   Task<std::int64_t> fork() override {
+    const auto random = random_values(program_.values, 30);
+    List values(random.size());
+    std::ranges::copy(random, values.begin());
     auto first = co_await spawn<QuicksortActor>(SpawnOptions{}, program_);
-    const auto sorted = co_await first.sort({.values = random_values(program_.values, 30)});
-    const auto values = sorted.values();
-    co_await self().report({.value = checksum(List(values.begin(), values.end()))});
+    auto answer = co_await first.sort({}, std::move(values).segments());
+    const List sorted(std::move(answer.segments));
+    co_await self().report({.value = checksum(sorted.begin(), sorted.size())});
     co_return 1;
   }
   Quicksort program_;

@@ -361,23 +361,31 @@ inline std::vector<std::int64_t> random_values(std::int64_t count, unsigned bits
   return values;
 }
 
-inline std::int64_t checksum(const std::vector<std::int64_t>& values) {
+inline std::int64_t checksum(const std::int64_t* values, std::size_t count) {
   Checksum sum;
-  for (const std::int64_t value : values) sum.add(value);
+  for (std::size_t i = 0; i < count; ++i) sum.add(values[i]);
   return sum.value();
 }
 
-struct Parts {
-  std::vector<std::int64_t> below, equal, above;
+/// What a list is parted by, and how many of it are below and equal to that.
+struct Pivot {
+  std::int64_t value;
+  std::size_t below = 0, equal = 0;
 };
-inline Parts partition(const std::int64_t* values, std::size_t count) {
-  Parts parts;
-  const std::int64_t pivot = values[count / 2];
+inline Pivot choose_pivot(const std::int64_t* values, std::size_t count) {
+  Pivot pivot{values[count / 2]};
   for (std::size_t i = 0; i < count; ++i) {
-    auto& part = values[i] < pivot ? parts.below : values[i] == pivot ? parts.equal : parts.above;
-    part.push_back(values[i]);
+    pivot.below += values[i] < pivot.value;
+    pivot.equal += values[i] == pivot.value;
   }
-  return parts;
+  return pivot;
+}
+inline void part(const std::int64_t* values, std::size_t count, const Pivot& pivot,
+                 std::int64_t* below, std::int64_t* above) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (values[i] < pivot.value) *below++ = values[i];
+    if (values[i] > pivot.value) *above++ = values[i];
+  }
 }
 
 }  // namespace hyperframes::bench::savina

@@ -30,7 +30,7 @@ std::int64_t Banking::expected() const {
 std::int64_t RadixSort::expected() const {
   auto sorted = random_values(values, bits);
   std::ranges::sort(sorted);
-  return checksum(sorted);
+  return checksum(sorted.data(), sorted.size());
 }
 
 std::int64_t FilterBank::expected() const {
@@ -71,7 +71,7 @@ std::int64_t Trapezoid::expected() const {
 std::int64_t Quicksort::expected() const {
   auto sorted = random_values(values, 30);
   std::ranges::sort(sorted);
-  return checksum(sorted);
+  return checksum(sorted.data(), sorted.size());
 }
 
 }  // namespace hyperframes::bench::savina
