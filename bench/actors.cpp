@@ -23,31 +23,42 @@ namespace {
 constexpr int messages = 1'000'000;
 constexpr int window = 256;
 
-class EchoActor final : public protocol::Echo::Actor {
+/// Its handlers need not wait, so they are plain functions, as CAF's are: they have no frame.
+class EchoActor : public protocol::Echo::Actor {
+ protected:
   Task<void> add(protocol::Number number, Reply<protocol::Number> reply) override {
     reply.send({.value = number.value() + 1});
-    co_return;
+    return {};
   }
   Task<void> count(protocol::Number number) override {
     sum_ += number.value();
-    co_return;
+    return {};
   }
   Task<void> say(protocol::Text text, Reply<protocol::Text> reply) override {
     reply.send(std::move(text));
-    co_return;
+    return {};
   }
   Task<void> note(protocol::Text text) override {
     sum_ += static_cast<std::int64_t>(text.text().size());
-    co_return;
+    return {};
   }
   std::int64_t sum_ = 0;
 };
 
-/// A runtime with a node, and an echo on shard 0 and one on shard 1.
+/// What a handler that may wait costs.
+class CoroutineEcho final : public EchoActor {
+  Task<void> count(protocol::Number number) override {
+    sum_ += number.value();
+    co_return;
+  }
+};
+
+/// A runtime with a node, and echoes on shard 0 and one on shard 1.
 struct Place {
   explicit Place(unsigned shards) : runtime(options(shards)), node(runtime) {
-    here = runtime.run([this](Runtime&) { return spawn(0); });
-    if (shards > 1) there = runtime.run([this](Runtime&) { return spawn(1); });
+    here = runtime.run([this](Runtime&) { return spawn<EchoActor>(0); });
+    coroutine = runtime.run([this](Runtime&) { return spawn<CoroutineEcho>(0); });
+    if (shards > 1) there = runtime.run([this](Runtime&) { return spawn<EchoActor>(1); });
   }
   static Runtime::Options options(unsigned shards) {
     Runtime::Options options;
@@ -57,14 +68,15 @@ struct Place {
     options.stall_threshold = Duration::zero();
     return options;
   }
+  template <class Made>
   Task<protocol::EchoRef> spawn(unsigned shard) {
     SpawnOptions options;
     options.shard = shard;
-    co_return co_await node.spawn<EchoActor>(std::move(options));
+    co_return co_await node.spawn<Made>(std::move(options));
   }
   Runtime runtime;
   Node node;
-  protocol::EchoRef here, there;
+  protocol::EchoRef here, coroutine, there;
 };
 
 /// Made on first use and closed in the end, so that only the benches that need it pay for its
@@ -277,7 +289,8 @@ void add_actor_rows(Runner& runner) {
       return places->of(1).runtime.run([=](Runtime&) { return bare_round(answer_each); });
     };
   };
-  const std::string on = "typed dispatch, bounds, deadlines and counters are on";
+  const std::string on =
+      "typed dispatch, bounds, deadlines and counters are on; handlers are plain functions";
   runner.add({.group = "actors",
               .name = "one-way struct message, one shard",
               .unit = "ns",
@@ -286,6 +299,14 @@ void add_actor_rows(Runner& runner) {
                   places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0.125),
               .floor = {{"a bare coroutine inbox", bare(false), 4}},
               .note = on});
+  runner.add({.group = "actors",
+              .name = "one-way struct message to a coroutine, one shard",
+              .unit = "ns",
+              .subject = on_one([](Place& place) { return one_way_structs(place.coroutine); }),
+              .peer = caf(
+                  places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0),
+              .floor = {{"a bare coroutine inbox", bare(false), 0}},
+              .note = "the same with a handler that may wait, so each call of it has a frame"});
   runner.add(
       {.group = "actors",
        .name = "round trip of structs, one shard",
