@@ -24,19 +24,16 @@ Buffer encode_failure(const Error& error) {
       .buffer();
 }
 
-net::Message failure_to(const net::Envelope& ask, const Error& error) {
+/// In place of an answer with that envelope.
+net::Message failure_with(net::Envelope envelope, const Error& error) {
+  envelope.kind = net::MessageKind::failure;
   net::Message message;
-  message.envelope = net::answer_to(ask, net::MessageKind::failure);
+  message.envelope = envelope;
   message.body = encode_failure(error);
   return message;
 }
-/// Of an answer that can't be sent.
-void turn_into_failure(net::Message& answer, const Error& error) {
-  net::Message failure;
-  failure.envelope = answer.envelope;
-  failure.envelope.kind = net::MessageKind::failure;
-  failure.body = encode_failure(error);
-  answer = std::move(failure);
+net::Message failure_to(const net::Envelope& ask, const Error& error) {
+  return failure_with(net::answer_to(ask), error);
 }
 
 Error decode_failure(Buffer body, const char* method) {
@@ -174,7 +171,7 @@ void PeerShard::answer(const net::SessionRef& to, net::Message message, net::Lan
   auto sent = to->try_send(message, lane);
   if (!sent && !sent.error().is(Errc::exhausted)) {
     if (!to->up()) return;
-    turn_into_failure(message, sent.error());
+    message = failure_with(message.envelope, sent.error());
     sent = to->try_send(message, lane);
   }
   if (sent) return;
@@ -239,12 +236,10 @@ Task<void> PeerShard::send_answer(std::unique_ptr<Outgoing> outgoing) {
       co_await to->send(std::move(outgoing->message), outgoing->lane, outgoing->deadline);
   } catch (const Error& error) {
     failure = error;
+  } catch (const std::exception& error) {
+    failure = Error(Errc::internal, "answer the node at " + peer.address, error.what());
   }
-  if (!failure) co_return;
-  net::Message instead;
-  instead.envelope = envelope;
-  turn_into_failure(instead, *failure);
-  answer(to, std::move(instead), outgoing->lane);
+  if (failure) answer(to, failure_with(envelope, *failure), outgoing->lane);
 }
 
 Task<void> PeerShard::ensure_session(Time deadline) {
