@@ -76,9 +76,11 @@ class AsioCall final : public ForeignCall {
     }
   }
 
-  // Posted, never called from here: this is a turn of the shard.
+  // Posted, never called from here: this is a turn of the shard. The io_context has work until
+  // `post` has returned: its `run` could else be over, and itself gone, while this thread is in it.
   void complete() noexcept override {
     auto self = std::static_pointer_cast<AsioCall>(this->shared_from_this());
+    const auto posting = work_;
     asio::post(work_.get_executor(), [self]() mutable { invoke(std::move(self)); });
   }
 

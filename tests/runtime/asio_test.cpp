@@ -22,6 +22,7 @@ TEST_CASE("shards run on an io_context") { SKIP("asio is not installed (Debian: 
 #include <asio/thread_pool.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/use_future.hpp>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -44,6 +45,30 @@ TEST_CASE("shards run on an io_context") { SKIP("asio is not installed (Debian: 
 using namespace hyperframes;
 
 namespace {
+
+/// An io_context's executor whose `post` comes back only after a while.
+struct SlowExecutor {
+  asio::io_context::executor_type inner;
+  std::atomic<bool>* came_back;
+
+  asio::execution_context& context() const noexcept { return inner.context(); }
+  void on_work_started() const noexcept { inner.on_work_started(); }
+  void on_work_finished() const noexcept { inner.on_work_finished(); }
+  template <class Function, class Allocator>
+  void dispatch(Function&& function, const Allocator& allocator) const {
+    post(std::forward<Function>(function), allocator);
+  }
+  template <class Function, class Allocator>
+  void defer(Function&& function, const Allocator& allocator) const {
+    post(std::forward<Function>(function), allocator);
+  }
+  template <class Function, class Allocator>
+  void post(Function&& function, const Allocator& allocator) const {
+    inner.post(std::forward<Function>(function), allocator);
+    std::this_thread::sleep_for(50ms);
+    came_back->store(true);
+  }
+};
 
 Task<int> answer_after(Duration span, int value) {
   co_await sleep_for(span);
@@ -545,6 +570,20 @@ TEST_CASE("asio code awaits tasks of shards that have threads of their own") {
   auto got = asio::co_spawn(context, main(runtime, context), asio::use_future);
   context.run();  // has work until the coroutine has its answers
   CHECK(got.get() == 3);
+}
+
+TEST_CASE("an io_context runs until the shard's thread has left it, so that it may go then") {
+  Runtime runtime({.shards = 1});
+  std::atomic<bool> came_back{false};
+  asio::io_context context;
+  int got = 0;
+  async_run(
+      context.get_executor(), runtime.shard(0), [] { return answer_after(1ms, 7); },
+      asio::bind_executor(SlowExecutor{context.get_executor(), &came_back},
+                          [&](std::exception_ptr, int value) { got = value; }));
+  context.run();
+  CHECK(came_back);
+  CHECK(got == 7);
 }
 
 #endif
