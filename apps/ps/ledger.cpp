@@ -50,15 +50,27 @@ std::optional<LedgerEntry> parse_record(std::span<const std::byte> bytes) {
   return entry;
 }
 
+/// Whether a crash may have left no more than this of a header: its beginning, or a file that had
+/// grown before its bytes were there.
+bool is_cut_short(std::span<const std::byte> bytes) {
+  if (bytes.size() > Ledger::header_bytes) return false;
+  if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) return true;
+  Bytes whole;
+  append_header(whole);
+  return bytes.size() < whole.size() &&
+         std::ranges::equal(bytes, std::span(whole).first(bytes.size()));
+}
+
 void check_header(std::span<const std::byte> bytes, const std::string& path) {
   const auto tried = fmt::format("read the ledger '{}'", path);
+  const Error foreign(Errc::corrupt, tried, "it does not begin as a ledger does",
+                      "name a file that a worker wrote with --ledger, or a new one");
+  if (bytes.size() < Ledger::header_bytes) throw foreign;
   detail::ByteReader reader(bytes, tried);
   const auto magic = reader.get<std::uint64_t>();
   const auto format = reader.get<std::uint32_t>();
   const auto sum = reader.get<std::uint32_t>();
-  if (magic != ledger_magic || sum != crc32c(bytes.first(12)))
-    throw Error(Errc::corrupt, tried, "it does not begin as a ledger does",
-                "name a file that a worker wrote with --ledger, or a new one");
+  if (magic != ledger_magic || sum != crc32c(bytes.first(12))) throw foreign;
   if (format != ledger_format)
     throw Error(Errc::version_mismatch, tried,
                 fmt::format("its format is {}, and this program knows {}", format, ledger_format),
@@ -70,9 +82,8 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
 /// A crash leaves whole records, then at most some that are damaged. A whole record behind a
 /// damaged one means that the file was hurt later.
 std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
-  // A header that a crash cut short has no records behind it.
-  if (bytes.size() < Ledger::header_bytes) return {};
-  check_header(bytes.first(Ledger::header_bytes), path);
+  if (is_cut_short(bytes)) return {};
+  check_header(bytes.first(std::min(bytes.size(), Ledger::header_bytes)), path);
   bytes = bytes.subspan(Ledger::header_bytes);
   std::vector<LedgerEntry> entries;
   entries.reserve(bytes.size() / Ledger::record_bytes);
@@ -148,7 +159,7 @@ Task<std::unique_ptr<Ledger>> Ledger::open(std::string path) {
     Found result;
     result.lock = std::make_unique<Lock>(path);
     const Bytes bytes = read_bytes(path);
-    result.has_header = bytes.size() >= header_bytes;
+    result.has_header = !is_cut_short(bytes);
     result.entries = parse_ledger(bytes, path).size();
     return result;
   });

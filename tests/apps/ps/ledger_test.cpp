@@ -115,13 +115,27 @@ TEST_CASE("a flipped bit before the last record is reported as corrupt") {
 
 TEST_CASE("a file that is no ledger is left as it is") {
   TemporaryFolder folder;
-  const auto path = folder.file("notes.txt");
-  write_text(path, "what somebody wrote by hand, longer than a header");
   Runtime runtime({.shards = 1});
-  const auto error = thrown_by([&] { write(runtime, path, {entry(0, 1)}); });
-  CHECK(error.is(Errc::corrupt));
-  CHECK(!error.remedy().empty());
-  CHECK(read_text(path) == "what somebody wrote by hand, longer than a header");
+  const auto path = folder.file("notes");
+  for (const std::string text : {"what somebody wrote by hand, longer than a header", "short",
+                                 "Hello", "a header's bytes"}) {
+    write_text(path, text);
+    const Error error = thrown_by([&] { write(runtime, path, {entry(0, 1)}); });
+    CHECK(error.is(Errc::corrupt));
+    CHECK(error.found().find("does not begin as a ledger does") != std::string::npos);
+    CHECK(read_text(path) == text);
+  }
+}
+
+TEST_CASE("a header of which a crash left nothing but its size is written again") {
+  TemporaryFolder folder;
+  Runtime runtime({.shards = 1});
+  const auto path = folder.file("ledger");
+  for (std::size_t size = 0; size <= Ledger::header_bytes; ++size) {
+    write_text(path, std::string(size, '\0'));
+    write(runtime, path, {entry(0, 1)});
+    CHECK(read_ledger(path) == std::vector{entry(0, 1)});
+  }
 }
 
 TEST_CASE("two workers can't write one ledger") {
