@@ -23,7 +23,9 @@ foreach(package liburing-dev libfmt-dev libspdlog-dev libssl-dev libyaml-cpp-dev
 endforeach()
 run("${DPKG_DEB}" --field "${programs}" Depends)
 expect("${output}" "liburing2" "hyperframes does not depend on what it links")
-# This machine has what is needed to build, so the packages must be installable on it.
+# This machine has what is needed to build, so the packages must be installable on it. A plain user's
+# PATH may lack the folders of root's programs, which dpkg looks for even then.
+set(ENV{PATH} "$ENV{PATH}:/usr/local/sbin:/usr/sbin:/sbin")
 run(dpkg --dry-run --force-not-root --install "${development}" "${programs}")
 
 run("${DPKG_DEB}" --extract "${development}" "${WORK_DIR}/debian/root")
