@@ -108,19 +108,26 @@ endfunction()
 
 # hyperframes_test(net LINK hyperframes::net LABELS threads): executable net_tests of every .cpp in
 # the current folder, one ctest entry a test case, labelled net and threads. A case with the Catch2 tag
-# [long] has the label long as well, and is left to ./dev test --all. Suites with the label threads,
+# [long] has the label long as well, and is left to ./dev test --all; one with the tag [plain] is left
+# out under sanitizers: what it calls other cases call too, and it would compute for minutes. Suites with the label threads,
 # which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
-# Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do.
+# Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do, and ThreadSanitizer's
+# build has only the files with such cases.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 set(HYPERFRAMES_SANITIZER_SLOWDOWN 3)  # stretches time limits and the runtime's own timing promises
 function(hyperframes_test name)
   cmake_parse_arguments(ARG "THREADED_CASES" "" "LINK;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  if(ARG_THREADED_CASES AND HYPERFRAMES_SANITIZE STREQUAL "thread")
+    hyperframes_keep_threaded(sources)
+  endif()
   if(NOT sources)
     return()
   endif()
   add_executable(${name}_tests ${sources})
   target_link_libraries(${name}_tests PRIVATE hyperframes_flags Catch2::Catch2WithMain ${ARG_LINK})
+  # Lines are what a failed test is looked up by; types would cost a quarter of the time to compile.
+  target_compile_options(${name}_tests PRIVATE $<$<CONFIG:Debug>:-g1>)
 
   if(NOT TARGET threads_tests)
     add_custom_target(threads_tests)
@@ -134,17 +141,31 @@ function(hyperframes_test name)
   list(REMOVE_DUPLICATES labels)
 
   set(timeout_s 120)
+  set(quick "~[long]")
   if(HYPERFRAMES_SANITIZE)
+    string(APPEND quick "~[plain]")
     math(EXPR timeout_s "${timeout_s} * ${HYPERFRAMES_SANITIZER_SLOWDOWN}")
   endif()
   if(ARG_THREADED_CASES)
     add_dependencies(threads_tests ${name}_tests)
-    hyperframes_discover(${name} quick "~[long]~[threads]" "${labels}" ${timeout_s})
-    hyperframes_discover(${name} threads "~[long][threads]" "${labels};threads" ${timeout_s})
+    hyperframes_discover(${name} quick "${quick}~[threads]" "${labels}" ${timeout_s})
+    hyperframes_discover(${name} threads "${quick}[threads]" "${labels};threads" ${timeout_s})
   else()
-    hyperframes_discover(${name} quick "~[long]" "${labels}" ${timeout_s})
+    hyperframes_discover(${name} quick "${quick}" "${labels}" ${timeout_s})
   endif()
   hyperframes_discover(${name} long "[long]" "${labels};long" 3600)
+endfunction()
+
+# Keeps those of the files that have a case with the tag [threads].
+function(hyperframes_keep_threaded list)
+  set(kept "")
+  foreach(source IN LISTS ${list})
+    file(STRINGS "${source}" cases REGEX "\\[threads\\]" LIMIT_COUNT 1)
+    if(cases)
+      list(APPEND kept "${source}")
+    endif()
+  endforeach()
+  set(${list} "${kept}" PARENT_SCOPE)
 endfunction()
 
 # catch_discover_tests() can set one label only, so what it found gets its labels by a script of

@@ -112,7 +112,8 @@ bool ends_soon(pid_t pid) {
   return false;
 }
 
-TEST_CASE("the demo learns, loses a server in mid-run, gets it back and passes its audit") {
+TEST_CASE("the demo learns, loses a server in mid-run, gets it back and passes its audit",
+          "[plain]") {
   Demo demo;
   const ProcessEnd end = demo.end();
   INFO(demo.all_output());
