@@ -128,6 +128,9 @@ function(hyperframes_test name)
   target_link_libraries(${name}_tests PRIVATE hyperframes_flags Catch2::Catch2WithMain ${ARG_LINK})
   # Lines are what a failed test is looked up by; types would cost a quarter of the time to compile.
   target_compile_options(${name}_tests PRIVATE $<$<CONFIG:Debug>:-g1>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${name}_tests PRIVATE -include "${PROJECT_SOURCE_DIR}/tests/catch_once.hpp")
+  endif()
 
   if(NOT TARGET threads_tests)
     add_custom_target(threads_tests)
