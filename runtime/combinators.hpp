@@ -89,7 +89,7 @@ template <class... T>
 Task<std::tuple<detail::ValueOf<T>...>> when_all(Task<T>... tasks) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
   std::tuple<std::optional<detail::ValueOf<T>>...> results;
-  Scope scope(promise.cancel);
+  Scope scope(promise);
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (scope.spawn(detail::store<T>(std::move(tasks), std::get<I>(results)), promise.group), ...);
   }(std::index_sequence_for<T...>{});
@@ -104,7 +104,7 @@ template <class T>
 Task<std::vector<detail::ValueOf<T>>> when_all(std::vector<Task<T>> tasks) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
   std::vector<std::optional<detail::ValueOf<T>>> results(tasks.size());
-  Scope scope(promise.cancel);
+  Scope scope(promise);
   for (std::size_t i = 0; i < tasks.size(); ++i)
     scope.spawn(detail::store<T>(std::move(tasks[i]), results[i]), promise.group);
   co_await scope.join();
@@ -121,7 +121,7 @@ Task<std::variant<detail::ValueOf<T>...>> when_any(Task<T>... tasks) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
   std::optional<Variant> winner;
   std::exception_ptr failure;
-  Scope scope(promise.cancel);
+  Scope scope(promise);
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (scope.spawn(detail::race<I, T, Variant>(std::move(tasks), winner, failure, scope),
                  promise.group),

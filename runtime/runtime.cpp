@@ -9,6 +9,7 @@
 #include <hyperframes/runtime/runtime.hpp>
 #include <latch>
 #include <mutex>
+#include <set>
 
 namespace hyperframes {
 namespace {
@@ -124,7 +125,43 @@ std::string Runtime::stuck_at(const Shard& shard) const {
          (at.line() ? "last seen at " + detail::describe(at) : "in work that is no coroutine");
 }
 
+namespace {
+
+void check_groups(const Shard::Options& options) {
+  const std::string tried = "start a runtime with scheduling groups";
+  const auto refuse = [&](std::string found, const char* remedy) {
+    throw Error(Errc::invalid_argument, tried, std::move(found), remedy);
+  };
+  constexpr std::size_t most = group_count - 2;
+  if (options.groups.size() > most)
+    refuse(std::to_string(options.groups.size()) + " groups were to be added",
+           "add six at most: several kinds of work may share one");
+  if (options.user_shares == 0) refuse("group 'user' has no shares", "give it at least one");
+  std::set<std::string_view> names{"", "system", "user"};
+  for (const GroupOptions& group : options.groups) {
+    if (!names.insert(group.name).second)
+      refuse("the name '" + group.name + "' is empty or taken", "give each a name of its own");
+    if (group.shares == 0)
+      refuse("group '" + group.name + "' has no shares", "give it at least one");
+  }
+}
+
+}  // namespace
+
+Group Runtime::group(std::string_view name) const {
+  std::string known = "there are system, user";
+  if (name == "system") return Group::system;
+  if (name == "user") return Group::user;
+  for (std::size_t i = 0; i < options_.shard.groups.size(); ++i) {
+    if (options_.shard.groups[i].name == name) return static_cast<Group>(i + 2);
+    known += ", " + options_.shard.groups[i].name;
+  }
+  throw Error(Errc::not_found, "find scheduling group '" + std::string(name) + "'", known,
+              "add it to Runtime::Options::shard.groups");
+}
+
 Runtime::Runtime(Options options) : options_(options), threaded_(true) {
+  check_groups(options_.shard);
   if (options_.shards == 0) options_.shards = static_cast<unsigned>(usable_cores().size());
   offload_ = make_thread_offload(options_.offload_threads);
   shards_.resize(options_.shards);
@@ -205,6 +242,7 @@ void Runtime::start_threads() {
 Runtime::Runtime(Options options, std::vector<std::unique_ptr<Reactor>> reactors,
                  std::unique_ptr<Offload> offload)
     : options_(options), offload_(std::move(offload)) {
+  check_groups(options_.shard);
   for (auto& reactor : reactors) {
     Shard::Options shard = options_.shard;
     shard.index = shard_count();

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -61,6 +62,8 @@ class Runtime {
   Shard& shard(unsigned index) noexcept { return *shards_[index]; }
   Offload& offload() noexcept { return *offload_; }
   const std::shared_ptr<detail::OffloadGate>& offload_gate() const noexcept { return gate_; }
+  /// "system", "user", or a group that Options::shard adds. Errc::not_found names those there are.
+  Group group(std::string_view name) const;
 
   /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this (foreign) thread
   /// until its frames are gone. Returns its value or throws its exception; Errc::shutting_down if

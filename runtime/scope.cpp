@@ -12,6 +12,8 @@ struct Scope::Child : detail::ListNode {
 };
 
 Scope::Scope(CancelSource* parent) : cancel_(parent) {}
+Scope::Scope(const detail::PromiseBase& parent)
+    : cancel_(parent.cancel), deadline_(parent.deadline) {}
 
 Scope::~Scope() {
   while (Child* child = children_.pop_front()) delete child;
@@ -23,7 +25,7 @@ void Scope::spawn(Task<void> task, std::uint8_t group, std::source_location from
   auto* child = new Child(*this, from);
   children_.push_back(*child);
   ++running_;
-  child->launched.start(std::move(task), shard, group);
+  child->launched.start(std::move(task), shard, group, deadline_);
 }
 
 void Scope::finished(detail::Launched& launched) noexcept {

@@ -20,6 +20,9 @@ class Scope {
  public:
   /// On a shard. With `parent`, cancelled when that is; else linked when `join` is awaited.
   explicit Scope(CancelSource* parent = nullptr);
+  /// The same for tasks that are a part of what that coroutine works on: they have its deadline
+  /// too.
+  explicit Scope(const detail::PromiseBase& parent);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
@@ -44,6 +47,7 @@ class Scope {
   static void finished(detail::Launched& launched) noexcept;
 
   CancelSource cancel_;
+  Time deadline_ = no_deadline;
   detail::List<Child> children_;
   std::size_t running_ = 0;
   std::exception_ptr failure_;

@@ -21,6 +21,8 @@ constexpr std::size_t arrivals_per_turn = 1024;
 // Above this many ready items of a group, a turn takes in fewer from other shards than it has run.
 constexpr std::size_t comfortable_backlog = 1024;
 constexpr std::size_t timers_per_turn = 256;
+// What an item counts for its group beside the time that it took: a clock may stand still.
+constexpr std::uint64_t least_work_ns = 50;
 }  // namespace
 
 /// A task that the shard itself owns.
@@ -61,7 +63,10 @@ Shard::Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor
       timers_(now_),
       frames_(new detail::FramePool),
       send_pool_(*this, {.name = "send", .quota_bytes = options.send_quota_bytes}),
-      receive_pool_(*this, {.name = "receive", .quota_bytes = options.receive_quota_bytes}) {}
+      receive_pool_(*this, {.name = "receive", .quota_bytes = options.receive_quota_bytes}) {
+  usage_[static_cast<std::size_t>(Group::user)].shares = options_.user_shares;
+  for (const GroupOptions& group : options_.groups) usage_[groups_in_use_++].shares = group.shares;
+}
 
 Shard::~Shard() {
   {
@@ -111,7 +116,7 @@ void Shard::destroy_roots() noexcept {
 }
 
 void Shard::post(detail::Work* work, Group group) noexcept {
-  const auto index = static_cast<std::size_t>(group);
+  const std::size_t index = ring_of(group);
   Shard* from = current();
   if (from == this) return schedule(work, group);
   if (!from || &from->runtime_ != &runtime_) {
@@ -130,7 +135,7 @@ void Shard::post(detail::Work* work, Group group) noexcept {
 }
 
 bool Shard::has_ring_room(Group group) noexcept {
-  const auto index = static_cast<std::size_t>(group);
+  const std::size_t index = ring_of(group);
   Shard* from = current();
   if (from == this || !from || &from->runtime_ != &runtime_) return true;
   return from->overflow_[options_.index][index].empty() &&
@@ -145,7 +150,7 @@ void Shard::ring_doorbell_of(Shard& target) noexcept {
 void Shard::flush_outgoing() noexcept {
   if (overflow_count_) {
     for (std::size_t target = 0; target < overflow_.size(); ++target) {
-      for (std::size_t group = 0; group < group_count; ++group) {
+      for (std::size_t group = 0; group < ring_count; ++group) {
         auto& waiting = overflow_[target][group];
         if (waiting.empty()) continue;
         Shard& shard = runtime_.shard(static_cast<unsigned>(target));
@@ -212,7 +217,7 @@ void Shard::take_returned_blocks() noexcept {
 void Shard::take_arrivals() noexcept {
   constexpr auto system = static_cast<std::size_t>(Group::system);
   constexpr auto user = static_cast<std::size_t>(Group::user);
-  const std::size_t backlog = ready[user].size();
+  const std::size_t backlog = ready_of_users();
   std::size_t room = std::max(comfortable_backlog - std::min(comfortable_backlog, backlog),
                               (user_work_last_turn_ + 1) / 2);
   const std::size_t count = incoming_.size();
@@ -223,7 +228,7 @@ void Shard::take_arrivals() noexcept {
     if (room > 0) room -= rings[user]->drain(ready, room);
   }
   first_incoming_ = count ? (first_incoming_ + 1) % count : 0;
-  for (std::size_t group = 0; group < group_count; ++group) foreign_[group].drain(ready[group]);
+  for (std::size_t ring = 0; ring < ring_count; ++ring) foreign_[ring].drain(ready[ring]);
   take_returned_blocks();
 }
 
@@ -235,14 +240,13 @@ bool Shard::arrivals_waiting() const noexcept {
          returned_blocks_.load(std::memory_order_relaxed);
 }
 
-void Shard::run_group(Group group) noexcept {
-  detail::WorkQueue& queue = ready[static_cast<std::size_t>(group)];
+std::uint32_t Shard::run_group(std::size_t group, std::uint32_t most, Time limit) noexcept {
+  detail::WorkQueue& queue = ready[group];
   running_group = static_cast<std::uint8_t>(group);
   // What becomes ready meanwhile waits for the next turn once the limits are reached.
-  const Time limit = now_ + options_.turn_time_limit;
   std::uint32_t stride = 1, next_look = 1;
   std::uint32_t count = 0;
-  while (count < options_.turn_work_limit) {
+  while (count < most) {
     if (stop_requested_.load(std::memory_order_relaxed)) break;
     detail::Work* work = queue.pop();
     if (!work) break;
@@ -255,7 +259,55 @@ void Shard::run_group(Group group) noexcept {
     stride = std::min(2 * stride, longest_clock_stride);
     next_look = count + stride;
   }
-  if (group == Group::user) user_work_last_turn_ = count;
+  return count;
+}
+
+// A group that had nothing to do begins where the others are: it saves nothing up.
+std::size_t Shard::next_group() noexcept {
+  std::size_t next = 0;
+  for (std::size_t group = 1; group < groups_in_use_; ++group) {
+    if (ready[group].empty()) continue;
+    usage_[group].had = std::max(usage_[group].had, least_had_);
+    if (!next || usage_[group].had < usage_[next].had) next = group;
+  }
+  if (next) least_had_ = usage_[next].had;
+  return next;
+}
+
+// In slices that are short against a turn, so that groups with work alternate within each.
+void Shard::run_users() noexcept {
+  const Time limit = now_ + options_.turn_time_limit;
+  const std::uint32_t most = options_.turn_work_limit;
+  if (groups_in_use_ == 2) {
+    user_work_last_turn_ = run_group(static_cast<std::size_t>(Group::user), most, limit);
+    return;
+  }
+  user_work_last_turn_ = 0;
+  while (user_work_last_turn_ < most) {
+    const std::size_t group = next_group();
+    if (!group) return;
+    const auto left = static_cast<std::uint32_t>(most - user_work_last_turn_);
+    const Time begun = reactor_->now();
+    const std::uint32_t count = run_group(group, std::min(left, std::max(1u, most / 16)),
+                                          std::min(limit, begun + options_.turn_time_limit / 8));
+    const Time ended = reactor_->now();
+    const auto took = static_cast<std::uint64_t>((ended - begun).count()) + count * least_work_ns;
+    usage_[group].had += took * 1024 / usage_[group].shares;
+    user_work_last_turn_ += count;
+    if (ended >= limit || stop_requested_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+bool Shard::has_ready() const noexcept {
+  for (std::size_t group = 0; group < groups_in_use_; ++group)
+    if (!ready[group].empty()) return true;
+  return false;
+}
+
+std::size_t Shard::ready_of_users() const noexcept {
+  std::size_t count = 0;
+  for (std::size_t group = 1; group < groups_in_use_; ++group) count += ready[group].size();
+  return count;
 }
 
 bool Shard::turn() noexcept {
@@ -273,17 +325,17 @@ bool Shard::turn_from(Time started) noexcept {
   now_ = reactor_->now();
   take_arrivals();
   timers_.advance(now_, timers_per_turn);
-  run_group(Group::system);
-  run_group(Group::user);
+  run_group(static_cast<std::size_t>(Group::system), options_.turn_work_limit,
+            now_ + options_.turn_time_limit);
+  run_users();
   flush_outgoing();
-  if (ready[static_cast<std::size_t>(Group::user)].size() >= backlog_to_report_) report_backlog();
+  if (ready_of_users() >= backlog_to_report_) report_backlog();
   turn_started_.store(0, std::memory_order_relaxed);
-  return !ready[0].empty() || !ready[1].empty();
+  return has_ready();
 }
 
 Time Shard::next_turn() noexcept {
-  if (!ready[0].empty() || !ready[1].empty() || overflow_count_ || arrivals_waiting())
-    return Time{};
+  if (has_ready() || overflow_count_ || arrivals_waiting()) return Time{};
   return timers_.next_expiry();
 }
 
@@ -357,8 +409,8 @@ void Shard::request_stop(Time drain_until) noexcept {
 }
 
 Shard::Load Shard::load() const noexcept {
-  return {turns_,          work_run_,       sleeps_,       busy_ns_,
-          ready[0].size(), ready[1].size(), roots_.size(), frames_->outstanding()};
+  return {turns_,          work_run_,        sleeps_,       busy_ns_,
+          ready[0].size(), ready_of_users(), roots_.size(), frames_->outstanding()};
 }
 
 std::vector<std::string> Shard::describe_roots() const {
@@ -402,7 +454,7 @@ std::vector<Shard::Backlog> Shard::backlog(std::size_t limit) const {
 }
 
 void Shard::report_backlog() noexcept {
-  const std::size_t size = ready[static_cast<std::size_t>(Group::user)].size();
+  const std::size_t size = ready_of_users();
   while (backlog_to_report_ <= size) backlog_to_report_ *= 2;
   std::string text = "shard " + std::to_string(index()) + " has a backlog of " +
                      std::to_string(size) + " ready items, most of them at:";
@@ -426,8 +478,8 @@ void Shard::publish_load() {
   metrics_.counter("hyperframes_busy_ns_total", "Time in turns that did work").set(busy_ns_);
   metrics_.counter("hyperframes_ready_system", "Items of the system group ready to run")
       .set(ready[static_cast<std::size_t>(Group::system)].size());
-  metrics_.counter("hyperframes_ready_user", "Items of the user group ready to run")
-      .set(ready[static_cast<std::size_t>(Group::user)].size());
+  metrics_.counter("hyperframes_ready_user", "Items of all other groups ready to run")
+      .set(ready_of_users());
   metrics_.counter("hyperframes_root_tasks", "Tasks that the shard owns").set(roots_.size());
 }
 
@@ -435,7 +487,7 @@ void Shard::close() noexcept {
   CurrentShard here(*this);
   closed_ = true;
   destroy_roots();
-  for (std::size_t group = 0; group < group_count; ++group) foreign_[group].close(ready[group]);
+  for (std::size_t ring = 0; ring < ring_count; ++ring) foreign_[ring].close(ready[ring]);
 }
 
 bool Shard::run_left_over() noexcept {

@@ -22,6 +22,8 @@
 #include <hyperframes/runtime/task.hpp>
 #include <hyperframes/runtime/timer.hpp>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace hyperframes {
 
@@ -31,9 +33,16 @@ namespace detail {
 class Launched;
 }
 
-/// Scheduling groups: `system` (supervision, heartbeats, timers) is never starved by `user`.
+/// Scheduling groups. `system` (supervision, heartbeats, timers) comes first in every turn, so that
+/// nothing starves it. The others, `user` and those that Shard::Options adds (see Runtime::group),
+/// divide what a busy shard has by their shares.
 enum class Group : std::uint8_t { system = 0, user = 1 };
 inline constexpr std::size_t group_count = detail::ShardCore::groups;
+
+struct GroupOptions {
+  std::string name;
+  std::uint32_t shares = 100;  ///< To those of the groups that have work at the same time.
+};
 
 class Shard : public detail::ShardCore {
  public:
@@ -46,6 +55,8 @@ class Shard : public detail::ShardCore {
     Duration turn_time_limit = 500us;     ///< After which a turn returns to the reactor.
     Duration spin_limit = 50us;           ///< Upper bound of polling before sleep; 0: never spin.
     bool spin_always = false;             ///< Never sleep: for cores given to this process alone.
+    std::uint32_t user_shares = 100;      ///< Of Group::user.
+    std::vector<GroupOptions> groups{};   ///< Six more at most.
   };
 
   Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor);
@@ -58,6 +69,8 @@ class Shard : public detail::ShardCore {
   static Shard* current() noexcept;
 
   unsigned index() const noexcept { return options_.index; }
+  /// How many scheduling groups there are: those of a lower number.
+  std::size_t groups() const noexcept { return groups_in_use_; }
   Runtime& runtime() const noexcept { return runtime_; }
   Reactor& reactor() const noexcept { return *reactor_; }
   Offload& offload() const noexcept;
@@ -117,7 +130,8 @@ class Shard : public detail::ShardCore {
 
   struct Load {
     std::uint64_t turns, work_run, sleeps, busy_ns;
-    std::size_t ready_system, ready_user, root_tasks;
+    std::size_t ready_system, ready_user;  ///< `user`: with all groups that were added.
+    std::size_t root_tasks;
     std::size_t frames;  ///< Coroutine frames and letters in use; 0 where they are on the heap.
   };
   Load load() const noexcept;
@@ -148,7 +162,13 @@ class Shard : public detail::ShardCore {
   void take_returned_blocks() noexcept;
   void send_home(detail::FrameHeader* header) noexcept;
   void ring_doorbell_of(Shard& target) noexcept;
-  void run_group(Group group) noexcept;
+  /// Runs up to `most` ready items of a group, until `limit`. Returns how many.
+  std::uint32_t run_group(std::size_t group, std::uint32_t most, Time limit) noexcept;
+  void run_users() noexcept;
+  /// The group that has had least for its shares, of those with work but `system`; 0: none has.
+  std::size_t next_group() noexcept;
+  bool has_ready() const noexcept;
+  std::size_t ready_of_users() const noexcept;
   void report_backlog() noexcept;
   void flush_outgoing() noexcept;
   /// May sleep. Returns what the clock shows then.
@@ -176,12 +196,15 @@ class Shard : public detail::ShardCore {
   BufferPool send_pool_;
   BufferPool receive_pool_;
   /// Rings for each shard that sends here; null for this one. Fixed before the loops start.
-  std::vector<std::array<std::unique_ptr<detail::WorkRing>, group_count>> incoming_;
+  /// On the way there are two classes, `system` and the rest.
+  static constexpr std::size_t ring_count = 2;
+  static std::size_t ring_of(Group group) noexcept { return group == Group::system ? 0 : 1; }
+  std::vector<std::array<std::unique_ptr<detail::WorkRing>, ring_count>> incoming_;
   std::size_t first_incoming_ =
       0;  ///< Where the next turn begins to take, so that all get a share.
-  detail::ForeignInbox foreign_[group_count];
+  detail::ForeignInbox foreign_[ring_count];
   /// What did not fit into another shard's ring, in order, by target and group.
-  std::vector<std::array<detail::WorkQueue, group_count>> overflow_;
+  std::vector<std::array<detail::WorkQueue, ring_count>> overflow_;
   std::size_t overflow_count_ = 0;
   std::vector<Shard*> woken_;  ///< Shards whose ring got something this turn.
   /// Memory of other shards that was released here, by its home.
@@ -201,6 +224,14 @@ class Shard : public detail::ShardCore {
   bool drained_ = false;
   bool held_by_system_ = false;  ///< Its thread can't end before the system lets go.
   Time drain_until_{};           ///< Published by stop_requested_.
+  /// What a group has had: time by its shares.
+  struct Usage {
+    std::uint32_t shares = 0;
+    std::uint64_t had = 0;
+  };
+  Usage usage_[group_count];
+  std::uint64_t least_had_ = 0;  ///< Of the groups that had work when it was looked at last.
+  std::size_t groups_in_use_ = 2;
   std::size_t user_work_last_turn_ = 0;
   std::size_t backlog_to_report_ = first_backlog_report;
   Time last_busy_{};

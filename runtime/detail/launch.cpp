@@ -39,13 +39,14 @@ struct Launched::Runner {
 
 Launched::Runner Launched::run(Task<void> task, Launched& self) { co_await std::move(task); }
 
-void Launched::start(Task<void> task, ShardCore& core, std::uint8_t group) noexcept {
+void Launched::start(Task<void> task, ShardCore& core, std::uint8_t group, Time deadline) noexcept {
   const auto handle = run(std::move(task), *this).handle;
   frame_ = handle;
   promise_ = &handle.promise();
   promise_->core = &core;
   promise_->group = group;
   promise_->cancel = cancel_;
+  promise_->deadline = deadline;
   promise_->schedule();
 }
 

@@ -30,7 +30,8 @@ class Launched : public ListNode {
   ~Launched();
 
   /// Queues the task's start on `core`, the current shard.
-  void start(Task<void> task, ShardCore& core, std::uint8_t group) noexcept;
+  void start(Task<void> task, ShardCore& core, std::uint8_t group,
+             Time deadline = no_deadline) noexcept;
 
   std::exception_ptr failure;
   std::source_location from() const noexcept { return from_; }

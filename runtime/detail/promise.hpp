@@ -9,6 +9,7 @@
 #include <hyperframes/runtime/detail/blocking_section.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <source_location>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ class PromiseBase : public Work {
     parent = &from;
     core = from.core;
     cancel = from.cancel;
+    deadline = from.deadline;
     group = from.group;
     from.child = this;
   }
@@ -88,10 +90,12 @@ class PromiseBase : public Work {
   PromiseBase* child = nullptr;
   ShardCore* core = nullptr;  ///< The shard it runs on; null off a shard.
   CancelSource* cancel = nullptr;
+  Time deadline = no_deadline;  ///< Nobody waits any longer for what this chain works on.
   const Branches* branches = nullptr;
   std::source_location suspended_at;
   std::uint8_t group = 1;
   bool queued = false;
+  bool is_turn = false;  ///< An actor's turn: the end of the way up through the parents.
 };
 
 /// Where control goes when one coroutine hands over to another. Normally `next` itself (symmetric

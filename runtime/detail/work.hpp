@@ -67,7 +67,7 @@ class WorkQueue {
 /// The part of a shard that every suspension touches. First base of Shard, so that frames can
 /// queue themselves without knowing the rest of it.
 struct ShardCore {
-  static constexpr std::size_t groups = 2;
+  static constexpr std::size_t groups = 8;  ///< `system`, `user`, and those that were added.
   WorkQueue ready[groups];
   std::uint32_t transfer_budget = 0;
   std::uint8_t running_group = 1;  ///< Of the work that runs now.

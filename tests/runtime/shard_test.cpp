@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/local_channel.hpp>
@@ -382,4 +383,88 @@ TEST_CASE("a dump follows a task into the scopes that it waits for") {
   CHECK(dump.find("...}") != std::string::npos);
   manual.on(0, [&] { never.set(); });
   manual.settle();
+}
+
+namespace {
+
+/// What each of these groups, each with a backlog that never ends, has run after some turns.
+std::vector<std::uint64_t> shares_of(Manual& manual, const std::vector<Group>& groups, int turns,
+                                     std::uint64_t* system_ran = nullptr) {
+  std::vector<std::uint64_t> ran(groups.size());
+  bool stop = false;
+  auto work = [](std::uint64_t& counter, bool& stop) -> Task<void> {
+    while (!stop) {
+      ++counter;
+      co_await yield();
+    }
+  };
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    for (int task = 0; task < 8; ++task)
+      manual.spawn([&, i] { return work(ran[i], stop); }, groups[i]);
+  for (int i = 0; i < turns; ++i) {
+    Item system([&] { *system_ran += 1; });
+    if (system_ran) manual.on(0, [&] { manual.shard().schedule(&system, Group::system); });
+    manual.let_pass(1ms);
+    manual.turn();
+  }
+  auto result = ran;
+  stop = true;
+  manual.settle();
+  return result;
+}
+
+Shard::Options with_groups() {
+  Shard::Options options;
+  options.user_shares = 100;
+  options.groups = {{"serving", 600}, {"batch", 300}};
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("groups that are busy together get what their shares say, and starve no system work") {
+  Manual manual(1, with_groups());
+  std::uint64_t system_ran = 0;
+  const auto ran = shares_of(
+      manual, {Group::user, manual.runtime().group("serving"), manual.runtime().group("batch")},
+      1000, &system_ran);
+  const double all = static_cast<double>(ran[0] + ran[1] + ran[2]);
+  CHECK(std::abs(static_cast<double>(ran[0]) / all - .1) < .02);
+  CHECK(std::abs(static_cast<double>(ran[1]) / all - .6) < .02);
+  CHECK(std::abs(static_cast<double>(ran[2]) / all - .3) < .02);
+  CHECK(system_ran == 1000);
+}
+
+TEST_CASE("a group alone gets the whole shard, and one that was idle has saved nothing up") {
+  Manual manual(1, with_groups());
+  const Group batch = manual.runtime().group("batch");
+  const auto alone = shares_of(manual, {batch}, 1000);
+  const auto user = shares_of(manual, {Group::user}, 1000);
+  CHECK(alone[0] == user[0]);
+  // After a long time alone, a group is not made to wait for those that had no work then.
+  const auto both = shares_of(manual, {batch, Group::user}, 1000);
+  const double part = static_cast<double>(both[0]) / static_cast<double>(both[0] + both[1]);
+  CHECK(std::abs(part - .75) < .03);
+}
+
+TEST_CASE("a group that is unknown, doubled, without shares or one too many is refused by name") {
+  Manual manual(1, with_groups());
+  CHECK(manual.runtime().group("user") == Group::user);
+  try {
+    manual.runtime().group("absent");
+    FAIL("it was found");
+  } catch (const Error& error) {
+    CHECK(error.is(Errc::not_found));
+    CHECK(error.found() == "there are system, user, serving, batch");
+  }
+  const auto refused = [](std::vector<GroupOptions> groups) {
+    Shard::Options options;
+    options.groups = std::move(groups);
+    CHECK_THROWS_AS(Manual(1, options), Error);
+  };
+  refused({{"user", 1}});
+  refused({{"one", 1}, {"one", 2}});
+  refused({{"", 1}});
+  refused({{"one", 0}});
+  refused({{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}});
 }
