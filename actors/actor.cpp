@@ -17,6 +17,7 @@ std::string_view name(ExitReason reason) noexcept {
     case ExitReason::crashed: return "crashed";
     case ExitReason::exhausted: return "exhausted";
     case ExitReason::not_found: return "not_found";
+    case ExitReason::lost: return "lost";
   }
   return "unknown";
 }
@@ -46,16 +47,31 @@ void Actor::start(Task<void> task) noexcept {
   if (task) cell_->start_background(std::move(task));
 }
 
-void Actor::monitor(const ActorRef& other) {
-  const auto& to = other.destination();
-  if (!to.cell)
-    throw Error(Errc::invalid_argument, "monitor an actor",
-                to.id ? "it runs in another process" : "the reference is empty",
-                "monitor actors of this process");
-  auto watch = std::make_unique<detail::Watch>(*cell_->home);
-  watch->watcher = cell_->address();
-  cell_->extras().watching.push_back(watch->by_watcher);
-  watch.release()->begin({to.cell, to.id});
+namespace {
+const detail::Destination& checked(const ActorRef& other, const char* tried) {
+  if (other) return other.destination();
+  throw Error(Errc::invalid_argument, tried, "the reference is empty",
+              "find or spawn the actor first");
 }
+}  // namespace
+
+void Actor::monitor(const ActorRef& other) {
+  cell_->watch(checked(other, "monitor an actor"), false);
+}
+
+void Actor::link(const ActorRef& other) {
+  const detail::Destination& to = checked(other, "link with an actor");
+  if (to.cell == cell_ && to.id == cell_->id) return;
+  cell_->link_with(to, false);
+  cell_->home->tell_to_link(to, *cell_, true);
+}
+
+void Actor::unlink(const ActorRef& other) {
+  const detail::Destination& to = checked(other, "unlink an actor");
+  cell_->unlink_from(to);
+  cell_->home->tell_to_link(to, *cell_, false);
+}
+
+void Actor::trap_exits(bool traps) { cell_->extras().traps_exits = traps; }
 
 }  // namespace hyperframes

@@ -44,7 +44,7 @@ class Actor {
   /// After the last letter of an orderly end, not after a crash; it is not cancelled, but destroyed
   /// when the grace period (Timing::default_deadline) is over.
   virtual Task<void> stopping() { return {}; }
-  /// An actor that this one monitors has ended.
+  /// An actor that this one monitors has ended; or one that is linked, if it traps exits.
   virtual Task<void> on_down(Down down) { return {}; }
 
   // ---- to use ---------------------------------------------------------------
@@ -58,8 +58,16 @@ class Actor {
   /// Runs a task beside the handlers. It is cancelled and joined at the actor's end; an exception
   /// that leaves it crashes the actor.
   void start(Task<void> task) noexcept;
-  /// `on_down` will be called once when that actor has ended (at once if it has already).
+  /// `on_down` will be called once when that actor, of any process, has ended or was lost (at once
+  /// if it has already).
   void monitor(const ActorRef& other);
+  /// Ties two actors, of any processes: when one of them ends abnormally, or was lost, the other
+  /// one crashes too, or is told by `on_down` if it traps exits. An actor that is restarted has not
+  /// ended; its new life is tied to nobody before it links again. Linking twice is linking once.
+  void link(const ActorRef& other);
+  void unlink(const ActorRef& other);
+  /// From now on `on_down` is called when a linked actor has ended, for whatever reason.
+  void trap_exits(bool traps = true);
   /// Starts a child: it is told to stop when this actor ends or restarts, which waits for it. A
   /// child that used up its restarts crashes this actor.
   template <class Child, class... Arguments>

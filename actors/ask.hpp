@@ -67,7 +67,8 @@ class CallAwaiter {
   bool run(ActorCell& cell, PromiseBase& sender, Letter* letter) noexcept {
     bool gone = false;
     gone_ = &gone;
-    cell.run_now(Method::info, [&] {
+    const Time deadline = letter ? letter->deadline : no_deadline;
+    cell.run_now(Method::info, deadline, [&] {
       return Method::invoke(static_cast<typename Method::Service::Actor&>(*cell.object),
                             invocation_of<Method>(call_.request, letter));
     });
@@ -103,7 +104,7 @@ class AskAwaiter : public CallAwaiter<Method> {
     if (!cell || is_over(deadline, sender)) return this->send(sender, Letter::Kind::ask);
 
     letter_ = new (pool_allocate(letter_size<Method>)) Letter(Method::info);
-    begin_immediate(*letter_, *cell, deadline);
+    begin_immediate(*letter_, *cell, deadline, sender);
     if (!this->run(*cell, sender, letter_)) return true;
     if (letter_->content != Letter::Content::nothing) return false;
     return this->waiter_.emplace(this->call_.to, std::exchange(letter_, nullptr), deadline)
@@ -155,6 +156,7 @@ class [[nodiscard]] Ask {
   }
   /// For Scope and when_all. Its default deadline runs from when the task starts.
   operator Task<value_type>() && { return run(std::move(*this)); }
+  /// For the runtime: whom it asks.
   const detail::Destination& destination() const noexcept { return call_.to; }
 
  private:

@@ -4,7 +4,8 @@
 //   if (down.reason == hf::ExitReason::crashed) report(down.name, down.text);
 //
 // An actor that is restarted has not ended: its reference stays valid, and nothing is told until
-// it ends for good.
+// it ends for good. The end of an actor of another process is told alike, and once; when that
+// process, or the connection with it, is lost, its actors' ends are told as `lost`.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,20 @@ enum class ExitReason : std::uint8_t {
   crashed,    ///< An exception left it, and it was not to be restarted.
   exhausted,  ///< It crashed more often than its restart policy allows.
   not_found,  ///< There was no such actor when it was asked for.
+  lost,       ///< Its process can't be reached any more; it may still run there.
 };
 std::string_view name(ExitReason reason) noexcept;
+/// What takes linked actors along: every reason but `normal` and `stopped`.
+constexpr bool is_abnormal(ExitReason reason) noexcept {
+  return reason != ExitReason::normal && reason != ExitReason::stopped;
+}
 
 struct Down {
   std::uint64_t id = 0;  ///< `ActorRef::id()` of the actor that ended.
   std::string name;      ///< Its registered name, or empty.
   ExitReason reason = ExitReason::normal;
-  std::string text;  ///< The cause, for a crash.
+  std::string text;     ///< The cause, for a crash or a loss.
+  bool linked = false;  ///< It was linked, and not only monitored.
 };
 
 }  // namespace hyperframes

@@ -48,7 +48,7 @@ class InboxLetter {
   template <class Method>
   std::optional<detail::Invocation<Method>> as() {
     if (!letter_ || letter_->method != &Method::info) return std::nullopt;
-    return detail::open_letter<Method>(std::exchange(letter_, nullptr));
+    return open_letter<Method>(std::exchange(letter_, nullptr));  // of streams too, by its argument
   }
   /// The end of a monitored actor, or null.
   const Down* down() const noexcept { return down_ ? &*down_ : nullptr; }
@@ -120,6 +120,9 @@ class Inbox {
   Node& node() const noexcept { return actor_->node(); }
   Shard& shard() const noexcept { return actor_->shard(); }
   void monitor(const ActorRef& other) const { actor_->monitor(other); }
+  void link(const ActorRef& other) const { actor_->link(other); }
+  void unlink(const ActorRef& other) const { actor_->unlink(other); }
+  void trap_exits(bool traps = true) const { actor_->trap_exits(traps); }
   /// As Actor::start: a task beside the receiving coroutine.
   void start(Task<void> task) const noexcept { actor_->start(std::move(task)); }
 

@@ -4,6 +4,9 @@
 //   co_await node.spawn<Cache>({.name = "cache", .mailbox = {.overflow = hf::Overflow::fail}});
 //   bool taken = store.try_put({.key = 7});   // never suspends
 //
+// What is dropped is reported to Node::Options::on_dead_letter with the cause `overloaded`, and
+// counted by hyperframes_dropped_letters_total; only who asks is told.
+//
 // Bounds hold for what actors and programs send. What the system says to an actor (a monitored
 // actor ended, stop) goes through a lane of its own, which no bound and no policy touches.
 #pragma once

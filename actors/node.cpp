@@ -260,12 +260,10 @@ void Node::stop(const ActorRef& actor) {
 }
 
 Task<Down> Node::join(ActorRef actor, Time deadline) {
-  const auto& to = actor.destination();
-  if (!to.cell)
-    throw Error(Errc::invalid_argument, "join an actor",
-                to.id ? "it runs in another process" : "the reference is empty",
-                "join actors of this process");
-  co_return co_await detail::JoinWaiter(&core_->here(), {to.cell, to.id}, deadline);
+  if (!actor)
+    throw Error(Errc::invalid_argument, "join an actor", "the reference is empty",
+                "find or spawn the actor first");
+  co_return co_await detail::JoinWaiter(&core_->here(), actor.destination(), deadline);
 }
 
 Task<net::Endpoint> Node::listen(net::Endpoint endpoint) {
@@ -284,7 +282,8 @@ Task<std::vector<std::string>> Node::close(Duration grace) {
     const auto actors = co_await call_on(part->shard, [part] { return part->stop_all(); });
     for (const auto& [address, name] : actors) {
       try {
-        co_await detail::JoinWaiter(&core_->here(), address, limit);
+        const detail::Destination to{address.cell, nullptr, address.id};
+        co_await detail::JoinWaiter(&core_->here(), to, limit);
       } catch (const Error& error) {
         if (!error.is(Errc::deadline_exceeded)) throw;
         left.push_back(name.empty() ? "actor " + std::to_string(address.id) : name);

@@ -164,7 +164,7 @@ class Node {
 
   /// Tells an actor to stop: it takes no more letters, its turns are cancelled. Does not wait.
   void stop(const ActorRef& actor);
-  /// Waits for an actor's end. Throws deadline_exceeded.
+  /// Waits for the end of an actor of any process, or its loss. Throws deadline_exceeded.
   Task<Down> join(ActorRef actor, Time deadline = no_deadline);
 
   /// Accepts peers; see net::Network::listen.

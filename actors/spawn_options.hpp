@@ -23,6 +23,7 @@ struct SpawnOptions {
   /// What becomes of waiting letters when it crashes and is restarted: true keeps them for its
   /// successor, false sends them to the dead letters.
   bool keep_mailbox = true;
+  /// `user`, `system`, or what Runtime::group gives: decides its share of a busy shard.
   Group group = Group::user;
 };
 

@@ -31,8 +31,9 @@ enum class MessageKind : std::uint8_t {
   demonitor = 7,
   link = 8,
   unlink = 9,
+  stream = 10,  ///< Between the ends of a stream; `flags` say what.
 };
-inline constexpr MessageKind last_message_kind = MessageKind::unlink;
+inline constexpr MessageKind last_message_kind = MessageKind::stream;
 
 /// What routing needs. Ids and flags mean what the layer above makes of them; `kind` and
 /// `reply_room` are also read by the session.

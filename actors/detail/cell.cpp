@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <hyperframes/actors/actor.hpp>
+#include <hyperframes/actors/detail/call_chain.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/actors/detail/receipt.hpp>
 #include <hyperframes/actors/detail/start_waiter.hpp>
+#include <hyperframes/actors/detail/stream_end.hpp>
 #include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/actors/inbox.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -75,6 +77,7 @@ struct ActorCell::Turn : ListNode {
 
   static Turn& make(ActorCell& cell, Task<void> task, TurnKind kind, bool exclusive,
                     const MethodInfo* method);
+  const PromiseBase& promise() const noexcept;
 };
 
 struct ActorCell::Turn::promise_type : PromiseBase, Turn {
@@ -98,7 +101,12 @@ struct ActorCell::Turn::promise_type : PromiseBase, Turn {
   std::suspend_never final_suspend() noexcept { return {}; }
   void return_void() noexcept {}
   void unhandled_exception() noexcept { std::terminate(); }
+  ~promise_type() { forget_turn(*this); }
 };
+
+const PromiseBase& ActorCell::Turn::promise() const noexcept {
+  return static_cast<const promise_type&>(*this);
+}
 
 namespace {
 struct TurnCoroutine {
@@ -115,6 +123,7 @@ ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKin
   PromiseBase& handler = task.handle().promise();
   turn.core = handler.core;
   turn.group = handler.group;
+  turn.is_turn = true;
   turn.child = &handler;
   handler.parent = &turn;
   turn.cell = &cell;
@@ -171,7 +180,9 @@ void ActorCell::admit(Letter* letter) noexcept {
   if (!busy && phase == Phase::open) schedule();
 }
 
+// Where letters are dropped, senders of other shards have nothing to wait for.
 void ActorCell::note_congestion() noexcept {
+  if (drops()) return;
   const bool waiting = !senders.empty() || !arrivals.empty();
   const bool full = mailbox.size() >= limits->messages || mailbox_bytes >= limits->bytes;
   congested.store(waiting || full, std::memory_order_relaxed);
@@ -357,7 +368,10 @@ void ActorCell::work() noexcept {
     ++handled;
     delivered.add();
     const MethodInfo* method = letter->method;
-    begin_call(TurnKind::letter, method, [&] { return method->invoke(*object, letter); });
+    const Time deadline =
+        method->streams ? letter->content_as<StreamOffer>().deadline : letter->deadline;
+    begin_chain(*this, *letter);
+    begin_call(TurnKind::letter, method, [&] { return method->invoke(*object, letter); }, deadline);
   }
 }
 
@@ -376,14 +390,16 @@ void ActorCell::work() noexcept {
   }
 }
 
-void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive,
-                           const MethodInfo* method) noexcept {
+void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive, const MethodInfo* method,
+                           Time deadline) noexcept {
   const auto handle = task.handle();
   PromiseBase& promise = handle.promise();
   promise.core = &home->shard;
   promise.cancel = kind == TurnKind::stopping ? nullptr : &cancel;
   promise.group = static_cast<std::uint8_t>(group());
+  promise.deadline = deadline;
   running = true;
+  RunningTurn here(*this, exclusive || kind == TurnKind::inbox, deadline);
   handle.resume();
   running = false;
   // Used up it would wrap around, and what this ran inside of goes on.
@@ -393,7 +409,9 @@ void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive,
     end_turn(task, kind, method);
   } else {
     busy |= exclusive;
-    turns.push_back(Turn::make(*this, std::move(task), kind, exclusive, method));
+    Turn& turn = Turn::make(*this, std::move(task), kind, exclusive, method);
+    here.suspended(turn.promise());
+    turns.push_back(turn);
   }
   if (ended_meanwhile) [[unlikely]]
     progress();
@@ -484,6 +502,40 @@ void ActorCell::tell_spawner() noexcept {
 void ActorCell::deliver_down(Watch* watch) noexcept {
   control.push(watch);
   if (!busy && phase == Phase::open) schedule();
+}
+
+void ActorCell::watch(const Destination& other, bool link, bool requested) {
+  auto watch = std::make_unique<Watch>(*home);
+  watch->watcher = address();
+  watch->link = link;
+  watch->requested = requested;
+  extras().watching.push_back(watch->by_watcher);
+  watch.release()->begin(other);
+}
+
+void ActorCell::link_with(const Destination& other, bool requested) {
+  bool linked = false;
+  extras().watching.for_each(
+      [&](WatchByWatcher& each) { linked |= each.watch.link && each.watch.is_of(other); });
+  if (!linked) watch(other, true, requested);
+}
+
+void ActorCell::unlink_from(const Destination& other) noexcept {
+  if (!more) return;
+  more->watching.for_each([&](WatchByWatcher& each) {
+    if (each.watch.link && each.watch.is_of(other)) each.watch.abandon();
+  });
+}
+
+std::size_t ActorCell::link_count() const noexcept { return more ? more->watching.size() : 0; }
+
+void ActorCell::link_broken(const Down& down) noexcept {
+  if (!is_abnormal(down.reason)) return;
+  const std::string who = down.name.empty() ? std::to_string(down.id) : "'" + down.name + "'";
+  crash(std::make_exception_ptr(Error(Errc::actor_down, "live on without linked actor " + who,
+                                      "it ended (" + std::string(hyperframes::name(down.reason)) +
+                                          ")" + (down.text.empty() ? "" : ": " + down.text))),
+        false);
 }
 
 void ActorCell::stop() noexcept {
@@ -588,7 +640,7 @@ void ActorCell::finish_incarnation() noexcept {
   if (object) extras.service = &object->service();
   destroy_turns(true);
   forget_others();
-  is_inbox = busy = stop_requested = false;
+  is_inbox = busy = stop_requested = extras.traps_exits = false;
   if (cancel.cancelled()) {
     std::destroy_at(&cancel);
     std::construct_at(&cancel);
@@ -674,7 +726,7 @@ void ActorCell::finish() noexcept {
   phase = Phase::closing;
   empty_mailbox(Errc::actor_down);
   while (Watch* watch = extras.watches.pop_front()) {
-    watch->down = {id, extras.name, extras.reason, extras.text};
+    watch->down = {id, extras.name, extras.reason, extras.text, watch->link};
     watch->send_home();
   }
   if (!extras.name.empty()) home->core.registry.remove(extras.name, address());

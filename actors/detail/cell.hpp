@@ -120,9 +120,10 @@ struct CellExtras {
     std::string text;
   };
   std::vector<EarlyEnd> early_ends;
-  int adoptions = 0;               ///< Children that are being started.
-  List<Watch> watches;             ///< Of this actor, by others.
-  List<WatchByWatcher> watching;   ///< Of others, by this actor.
+  int adoptions = 0;              ///< Children that are being started.
+  List<Watch> watches;            ///< Of this actor, by others.
+  List<WatchByWatcher> watching;  ///< Of others, by this actor.
+  bool traps_exits = false;
   StartWaiter* spawner = nullptr;  ///< Waits until it has started.
   std::exception_ptr start_failure;
 
@@ -169,8 +170,12 @@ class ActorCell final : public Work {
     return phase != Phase::free && phase != Phase::closing && phase != Phase::stopping;
   }
   std::size_t depth() const noexcept { return mailbox.size(); }
+  /// Whether a full mailbox drops letters, as its policy says.
+  bool drops() const noexcept {
+    return limits->overflow == Overflow::drop_newest || limits->overflow == Overflow::drop_oldest;
+  }
   const std::string& name() const noexcept;
-  Group group() const noexcept { return actor_id::group_of(id); }
+  Group group() const noexcept { return scheduled_in; }
   CellExtras& extras();
   /// Also between restarts; null only before the first object was made.
   const ServiceInfo* service() const noexcept;
@@ -188,6 +193,14 @@ class ActorCell final : public Work {
 
   // ---- control --------------------------------------------------------------
   void deliver_down(Watch* watch) noexcept;
+  /// A watch of its own, as a monitor or as its half of a link.
+  void watch(const Destination& other, bool link, bool requested = false);
+  /// `requested`: by the other one.
+  void link_with(const Destination& other, bool requested);
+  void unlink_from(const Destination& other) noexcept;
+  std::size_t link_count() const noexcept;
+  /// A linked actor has ended, and it traps no exits.
+  void link_broken(const Down& down) noexcept;
   void stop() noexcept;
   void crash(std::exception_ptr cause, bool at_start) noexcept;
   /// Ends it at once, without grace: its node is being destroyed.
@@ -202,15 +215,16 @@ class ActorCell final : public Work {
   static constexpr std::uint32_t run_now_cost = 8;
   /// Calls the handler of an idle actor, from a coroutine that sends to it.
   template <class Call>
-  void run_now(const MethodInfo& method, Call&& call) noexcept {
+  void run_now(const MethodInfo& method, Time deadline, Call&& call) noexcept {
     core->transfer_budget -= run_now_cost;
     ++handled;
     delivered.add();
-    begin_call(TurnKind::letter, &method, call);
+    begin_call(TurnKind::letter, &method, call, deadline);
   }
   void start(Actor* made) noexcept;
-  void begin_turn(Task<void> task, TurnKind kind, bool exclusive,
-                  const MethodInfo* method) noexcept;
+  /// `deadline`: of the ask that it handles.
+  void begin_turn(Task<void> task, TurnKind kind, bool exclusive, const MethodInfo* method,
+                  Time deadline = no_deadline) noexcept;
   /// Begins a task of the actor's own, from the ready queue: also while it is being constructed.
   void start_background(Task<void> task) noexcept;
   /// Undoes what a constructor that threw has left.
@@ -234,6 +248,7 @@ class ActorCell final : public Work {
   const MailboxOptions* limits = nullptr;
 
   Phase phase = Phase::free;
+  Group scheduled_in = Group::user;
   bool queued = false;
   bool busy = false;      ///< An exclusive turn is suspended, or the inbox's coroutine works.
   bool running = false;   ///< A handler is on the stack: nobody else may run one.
@@ -270,7 +285,8 @@ class ActorCell final : public Work {
 
   // A handler that is not a coroutine may throw before there is a task.
   template <class Call>
-  void begin_call(TurnKind kind, const MethodInfo* method, Call&& call) noexcept {
+  void begin_call(TurnKind kind, const MethodInfo* method, Call&& call,
+                  Time deadline = no_deadline) noexcept {
     Task<void> task;
     running = true;
     try {
@@ -279,7 +295,8 @@ class ActorCell final : public Work {
       return call_failed(std::current_exception(), kind, method);
     }
     running = false;
-    if (task) return begin_turn(std::move(task), kind, is_exclusive(kind, method), method);
+    if (task)
+      return begin_turn(std::move(task), kind, is_exclusive(kind, method), method, deadline);
     if (kind == TurnKind::started) opened();
     if (phase == Phase::closing) [[unlikely]]
       progress();  // its end began meanwhile

@@ -1,5 +1,6 @@
 #include <hyperframes/actors/detail/letter.hpp>
 
+#include <hyperframes/actors/detail/call_chain.hpp>
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/method.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
@@ -37,6 +38,7 @@ void came_home_from_elsewhere(Work* work) noexcept {
 }  // namespace
 
 void destroy(Letter* letter) noexcept {
+  forget_chain(*letter);
   destroy_content(*letter);
   letter->~Letter();
   pool_release(letter);
@@ -132,7 +134,9 @@ Time resolve(Within within) noexcept {
   return within.deadline == Time{} ? Clock::now() + default_ask_span : within.deadline;
 }
 
-void begin_immediate(Letter& letter, ActorCell& cell, Time deadline) noexcept {
+void begin_immediate(Letter& letter, ActorCell& cell, Time deadline,
+                     const PromiseBase& sender) noexcept {
+  begin_chain(cell, deadline, sender);
   letter.cell = &cell;
   letter.origin = cell.home;
   letter.generation = cell.generation;
@@ -169,6 +173,12 @@ bool SendWaiter::send(PromiseBase& promise) noexcept {
     return false;
   }
   if (to_.peer) return send_to_peer(promise, *shard);
+  if (asks()) {
+    if (auto refusal = extend_chain(*letter_, to_, promise)) {
+      failure_ = std::make_unique<Error>(std::move(*refusal));
+      return false;
+    }
+  }
 
   ActorCell& cell = *to_.cell;
   NodeShard& home = *cell.home;

@@ -79,6 +79,7 @@ struct Letter : Work {
   bool at_peer = false;       ///< `peer` and `correlation` are the ones that count.
   bool system = false;        ///< The addressee's scheduling group.
   bool holds_credit = false;  ///< A peer's, without room in the mailbox: it gets no credit back.
+  bool chained = false;       ///< See call_chain.hpp.
 };
 
 /// What a method's messages need, without their types.
@@ -87,6 +88,7 @@ struct MethodInfo {
   const char* name;  ///< "demo.Counter.Add".
   std::uint16_t index;
   bool interleaved, oneway, bulk;
+  bool streams;  ///< Its request is a StreamOffer first, its answer a StreamOpened.
 
   /// Takes the letter over and calls the handler. An empty task: the handler is done.
   Task<void> (*invoke)(Actor& actor, Letter* letter);

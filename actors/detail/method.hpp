@@ -4,6 +4,7 @@
 #include <cstring>
 #include <hyperframes/actors/detail/letter_of.hpp>
 #include <hyperframes/actors/detail/pooled_buffer.hpp>
+#include <hyperframes/actors/detail/streaming.hpp>
 #include <string>
 
 namespace hyperframes::detail {
@@ -71,6 +72,7 @@ Invocation<Method> take_request(Letter& letter, [[maybe_unused]] Letter* for_ans
 
 /// The letter becomes the Reply's, or ends here.
 template <class Method>
+  requires(!StreamingMethod<Method>)
 Invocation<Method> open_letter(Letter* letter) noexcept {
   const bool told = letter->kind == Letter::Kind::tell;
   Invocation<Method> call = take_request<Method>(*letter, told ? nullptr : letter);
@@ -175,6 +177,7 @@ constexpr MethodInfo make_method_info() noexcept {
           .interleaved = Method::interleaved,
           .oneway = Method::oneway,
           .bulk = Method::bulk,
+          .streams = false,
           .invoke = &Functions::invoke,
           .destroy_content = &Functions::destroy_content,
           .write = &Functions::write,

@@ -1,10 +1,13 @@
 #include <hyperframes/actors/detail/node_shard.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <hyperframes/actors/actor.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/remote.hpp>
 #include <hyperframes/actors/detail/start_waiter.hpp>
+#include <hyperframes/actors/detail/stream_end.hpp>
+#include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/runtime/log.hpp>
 
 namespace hyperframes::detail {
@@ -24,7 +27,7 @@ bool usual(const MailboxOptions& limits) {
 
 /// Says something to another actor's cell, in the lane that no mailbox bounds.
 struct Control : Work {
-  enum class What : std::uint8_t { stop, child_ended };
+  enum class What : std::uint8_t { stop, child_ended, link, unlink, broken_link };
   Control(What what, Address to) noexcept : Work(&Control::arrive), what(what), to(to) {}
   static void* operator new(std::size_t size) { return pool_allocate(size); }
   static void operator delete(void* memory) noexcept { pool_release(memory); }
@@ -33,12 +36,19 @@ struct Control : Work {
     std::unique_ptr<Control> self(static_cast<Control*>(work));
     self->to.cell->home->arrived();
     if (self->to.cell->id != self->to.id) return;
-    if (self->what == What::stop) return self->to.cell->stop();
-    self->to.cell->child_ended(self->child, self->reason, self->text);
+    ActorCell& cell = *self->to.cell;
+    switch (self->what) {
+      case What::stop: return cell.stop();
+      case What::child_ended: return cell.child_ended(self->child, self->reason, self->text);
+      case What::link: return cell.link_with({self->child.cell, nullptr, self->child.id}, true);
+      case What::unlink: return cell.unlink_from({self->child.cell, nullptr, self->child.id});
+      case What::broken_link: return cell.link_broken(self->down);
+    }
   }
 
   What what;
-  Address to, child;
+  Address to, child;  ///< `child`: or whom it is to link with.
+  Down down;
   ExitReason reason = ExitReason::normal;
   std::string text;
 };
@@ -80,6 +90,8 @@ NodeShard::NodeShard(NodeCore& core, Shard& shard)
                                       "Messages dropped since their deadline had passed")),
       dead(shard.metrics().counter("hyperframes_dead_letters_total",
                                    "Messages that no actor could take")),
+      dropped(shard.metrics().counter("hyperframes_dropped_letters_total",
+                                      "Messages that a full mailbox dropped, as its policy says")),
       late(shard.metrics().counter("hyperframes_late_replies_total",
                                    "Answers that came when nobody waited any more")),
       restarts(shard.metrics().counter("hyperframes_restarts_total", "Actors restarted")),
@@ -87,7 +99,10 @@ NodeShard::NodeShard(NodeCore& core, Shard& shard)
       refused_input(shard.metrics().counter("hyperframes_refused_messages_total",
                                             "Messages from peers that did not verify")) {}
 
-NodeShard::~NodeShard() = default;
+NodeShard::~NodeShard() {
+  for (const StreamSlot& slot : streams_)
+    if (slot.end) slot.end->detach();
+}
 
 NodeShard& NodeShard::sibling(unsigned shard_index) noexcept { return core.at(shard_index); }
 
@@ -109,6 +124,7 @@ ActorCell& NodeShard::allocate_cell(Group group) {
   cell->generation = cell->generation == last_generation ? 1 : cell->generation + 1;
   cell->id = actor_id::make(group == Group::system, shard.index(), cell->generation, cell->slot);
   cell->phase = ActorCell::Phase::starting;
+  cell->scheduled_in = group;
   cell->limits = &usual_limits();
   ++actor_count_;
   return *cell;
@@ -148,6 +164,11 @@ void NodeShard::prepare(ActorCell& cell, SpawnRequest& request) {
     throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
                 "its constructor's arguments can't be copied, so it can't be restarted",
                 "pass arguments that can be copied, or use Restart::temporary");
+  if (static_cast<std::size_t>(options.group) >= shard.groups())
+    throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+                "the runtime has no scheduling group of number " +
+                    std::to_string(static_cast<unsigned>(options.group)),
+                "take one that Runtime::group gives");
   if (options.mailbox.messages == 0)
     throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
                 "its mailbox would hold no message", "allow at least one");
@@ -211,6 +232,54 @@ void NodeShard::destroy_actors() noexcept {
 void NodeShard::tell_to_stop(Address actor) noexcept {
   auto* control = new Control(Control::What::stop, actor);
   post(*actor.cell->home, control, Group::system);
+}
+
+void NodeShard::tell_to_link(const Destination& other, ActorCell& actor, bool link) noexcept {
+  if (other.peer) {
+    net::Message message;
+    message.envelope = {.target = other.id,
+                        .source = actor.id,
+                        .kind = link ? net::MessageKind::link : net::MessageKind::unlink};
+    other.peer->on(shard.index()).post(std::move(message), net::Lane::control);
+    return;
+  }
+  auto* control =
+      new Control(link ? Control::What::link : Control::What::unlink, {other.cell, other.id});
+  control->child = actor.address();
+  post(*other.cell->home, control, Group::system);
+}
+
+void NodeShard::report_broken_link(Address actor, Down down) noexcept {
+  auto* control = new Control(Control::What::broken_link, actor);
+  control->down = std::move(down);
+  post(*this, control, Group::system);
+}
+
+// ---- watches of actors of other processes -----------------------------------
+
+std::uint64_t NodeShard::add_watch(Watch& watch) {
+  constexpr int number_bits = 52;  // below the shard, as in what an ask is known by
+  const std::uint64_t number = std::uint64_t{shard.index()} << number_bits | ++next_watch_;
+  watches_.emplace(number, &watch);
+  return number;
+}
+
+void NodeShard::forget_watch(std::uint64_t number) noexcept { watches_.erase(number); }
+
+Watch* NodeShard::take_watch(std::uint64_t number, const RemotePeer& from) noexcept {
+  const auto found = watches_.find(number);
+  if (found == watches_.end() || found->second->peer != &from) return nullptr;
+  Watch* watch = found->second;
+  watches_.erase(found);
+  return watch;
+}
+
+void NodeShard::fail_watches(RemotePeer& peer, const Error& reason) noexcept {
+  std::vector<std::uint64_t> lost;  // who is told may watch others, or give up
+  for (const auto& [number, watch] : watches_)
+    if (watch->peer == &peer) lost.push_back(number);
+  for (const std::uint64_t number : lost)
+    if (Watch* watch = take_watch(number, peer)) watch->lost(reason);
 }
 
 void NodeShard::report_to_parent(Address parent, Address child, ExitReason reason,
@@ -280,6 +349,41 @@ void NodeShard::fail_pending(RemotePeer& peer, const Error& reason) noexcept {
   }
 }
 
+// ---- streams ----------------------------------------------------------------
+
+// Numbers are made as those of asks are.
+std::uint64_t NodeShard::add_stream(StreamEnd& end) {
+  if (free_streams_.empty()) {
+    free_streams_.push_back(static_cast<std::uint32_t>(streams_.size()));
+    streams_.emplace_back();
+  }
+  const std::uint32_t slot = free_streams_.back();
+  free_streams_.pop_back();
+  streams_[slot].end = &end;
+  return std::uint64_t{shard.index()} << (pending_slot_bits + pending_generation_bits) |
+         std::uint64_t{streams_[slot].generation} << pending_slot_bits | slot;
+}
+
+void NodeShard::forget_stream(std::uint64_t number) noexcept {
+  const auto slot = static_cast<std::uint32_t>(number & ((1u << pending_slot_bits) - 1));
+  streams_[slot].end = nullptr;
+  // Never 0, which stands for no number.
+  streams_[slot].generation =
+      std::max(1u, (streams_[slot].generation + 1) & pending_generation_mask);
+  free_streams_.push_back(slot);
+}
+
+StreamEnd* NodeShard::find_stream(std::uint64_t number) noexcept {
+  const auto slot = static_cast<std::uint32_t>(number & ((1u << pending_slot_bits) - 1));
+  if (slot >= streams_.size() || !streams_[slot].end) return nullptr;
+  return streams_[slot].end->number() == number ? streams_[slot].end : nullptr;
+}
+
+void NodeShard::fail_streams(RemotePeer& peer, const Error& reason) noexcept {
+  for (std::size_t slot = 0; slot < streams_.size(); ++slot)
+    if (StreamEnd* end = streams_[slot].end; end && end->peer() == &peer) end->fail(reason);
+}
+
 // ---- dead letters -----------------------------------------------------------
 
 std::uint64_t NodeShard::id_of(const Letter& letter) const noexcept {
@@ -288,6 +392,7 @@ std::uint64_t NodeShard::id_of(const Letter& letter) const noexcept {
 
 void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept {
   (cause == Errc::deadline_exceeded ? expired : dead).add();
+  if (cause == Errc::overloaded && cell && cell->drops()) dropped.add();
   if (!core.options.on_dead_letter) return;
   core.options.on_dead_letter(
       {id_of(letter), cell ? cell->name() : std::string(), letter.method->name, cause});

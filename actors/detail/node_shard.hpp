@@ -1,6 +1,7 @@
 // One shard's part of a node: its actors, and the asks that went to other processes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
@@ -8,6 +9,7 @@
 #include <hyperframes/runtime/metrics.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <hyperframes/runtime/task.hpp>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +19,7 @@
 namespace hyperframes::detail {
 
 class NodeCore;
+class StreamEnd;
 
 /// The cell whose actor is being constructed on this thread.
 ActorCell* cell_being_constructed() noexcept;
@@ -76,6 +79,20 @@ class NodeShard {
   std::uint64_t posted = 0, received = 0;
 
   void tell_to_stop(Address actor) noexcept;
+  /// Asks `other` for its half of a link with `actor` of this shard, or to give that up.
+  void tell_to_link(const Destination& other, ActorCell& actor, bool link) noexcept;
+  /// A linked actor of `actor` has ended: says so to it, but not from within that one's end.
+  void report_broken_link(Address actor, Down down) noexcept;
+
+  // ---- watches of actors of other processes ----------------------------------
+
+  /// The number under which their ends will be reported.
+  std::uint64_t add_watch(Watch& watch);
+  void forget_watch(std::uint64_t number) noexcept;
+  /// The watch, taken out, or null if there is none (any more), or not of an actor of that peer.
+  Watch* take_watch(std::uint64_t number, const RemotePeer& from) noexcept;
+  /// Tells all who watch actors of that peer that it is lost.
+  void fail_watches(RemotePeer& peer, const Error& reason) noexcept;
   void report_to_parent(Address parent, Address child, ExitReason reason, const std::string& name,
                         const std::string& text) noexcept;
 
@@ -88,6 +105,15 @@ class NodeShard {
   void forget_pending(Letter& letter) noexcept;
   /// Fails all that was asked of that peer.
   void fail_pending(RemotePeer& peer, const Error& reason) noexcept;
+
+  // ---- streams --------------------------------------------------------------
+
+  std::uint64_t add_stream(StreamEnd& end);
+  void forget_stream(std::uint64_t number) noexcept;
+  /// Null if it has ended, or never was.
+  StreamEnd* find_stream(std::uint64_t number) noexcept;
+  void fail_streams(RemotePeer& peer, const Error& reason) noexcept;
+  std::size_t stream_ends() const noexcept { return streams_.size() - free_streams_.size(); }
 
   // ---- dead letters ---------------------------------------------------------
 
@@ -106,12 +132,16 @@ class NodeShard {
   const DropReason* drop_reason = nullptr;  ///< Null: Errc::no_reply.
   /// Where a start that fails at once puts its exception.
   std::exception_ptr* start_failure = nullptr;
+  /// Calls of foreign threads that have not ended; they may outlive the node.
+  const std::shared_ptr<std::atomic<std::uint32_t>> foreign_calls =
+      std::make_shared<std::atomic<std::uint32_t>>(0);
   /// Of the actor of this shard that a letter is for.
   std::uint64_t id_of(const Letter& letter) const noexcept;
 
   Counter& delivered;
   Counter& expired;
   Counter& dead;
+  Counter& dropped;
   Counter& late;
   Counter& restarts;
   Counter& crashes;
@@ -133,6 +163,14 @@ class NodeShard {
     Letter* letter = nullptr;
     std::uint32_t generation = 1;
   };
+  struct StreamSlot {
+    StreamEnd* end = nullptr;
+    std::uint32_t generation = 1;
+  };
+  std::vector<StreamSlot> streams_;
+  std::vector<std::uint32_t> free_streams_;
+  std::map<std::uint64_t, Watch*> watches_;
+  std::uint64_t next_watch_ = 0;
   std::vector<Pending> pending_;
   std::vector<std::uint32_t> free_pending_;
 };

@@ -3,6 +3,8 @@
 #include <hyperframes/actors/detail/method.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
+#include <hyperframes/actors/detail/stream_end.hpp>
+#include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <utility>
 
@@ -10,6 +12,11 @@
 
 namespace hyperframes::detail {
 namespace {
+
+// Of an envelope: the answer opens a stream.
+constexpr std::uint8_t flag_opened = 1;
+// That peers may tie to one actor.
+constexpr std::size_t most_links = 1024;
 
 net::Lane lane_of(const MethodInfo& method) noexcept {
   return method.bulk ? net::Lane::bulk : net::Lane::normal;
@@ -72,6 +79,7 @@ void RemotePeer::set_endpoint(const net::Endpoint& endpoint) {
 }
 
 PeerShard::~PeerShard() {
+  while (!watchers_.empty()) end_watch(watchers_.begin()->first);
   for (auto* queues : {&requests_, &answers_})
     for (Queue& queue : *queues)
       while (Outgoing* outgoing = queue.waiting.pop_front()) delete outgoing;
@@ -103,6 +111,14 @@ bool SendWaiter::send_to_peer(PromiseBase& promise, Shard& shard) noexcept {
   }
   return to_.peer->on(shard.index()).send(*this, promise);
 }
+
+namespace {
+// The answer to an opening can't be sent: the ends here that it names have nobody.
+void give_up_opened(NodeShard& here, const net::Envelope& envelope, const Buffer& body) noexcept {
+  if (envelope.kind == net::MessageKind::reply && (envelope.flags & flag_opened))
+    abandon_opened(here, nullptr, body);
+}
+}  // namespace
 
 bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
   Letter& letter = *waiter.letter_;
@@ -171,6 +187,7 @@ void PeerShard::answer(const net::SessionRef& to, net::Message message, net::Lan
   auto sent = to->try_send(message, lane);
   if (!sent && !sent.error().is(Errc::exhausted)) {
     if (!to->up()) return;
+    give_up_opened(home, message.envelope, message.body);
     message = failure_with(message.envelope, sent.error());
     sent = to->try_send(message, lane);
   }
@@ -186,6 +203,34 @@ void PeerShard::enqueue(Queue& queue, std::unique_ptr<Outgoing> outgoing) noexce
   pumps_.spawn(pump(&queue), static_cast<std::uint8_t>(Group::user));
 }
 
+bool PeerShard::post(net::Message message, net::Lane lane) noexcept {
+  if (!session || !session->up()) return false;
+  Queue& queue = requests(lane);
+  if (queue.empty()) {
+    const auto sent = session->try_send(message, lane);
+    if (sent) return true;
+    if (!sent.error().is(Errc::exhausted)) {
+      log::warning(std::string("a message was not sent: ") + sent.error().what());
+      return session && session->up();
+    }
+  }
+  auto outgoing = std::make_unique<Outgoing>(std::move(message), lane, no_deadline);
+  outgoing->posted = session;
+  enqueue(queue, std::move(outgoing));
+  return true;
+}
+
+bool PeerShard::send(StreamFrame& frame, net::Lane lane) noexcept {
+  net::Message message;
+  message.envelope = {.target = frame.target,
+                      .source = frame.from,
+                      .context = std::uint64_t{frame.messages} << 32 | frame.bytes,
+                      .kind = net::MessageKind::stream,
+                      .flags = static_cast<std::uint8_t>(frame.op)};
+  message.body = frame.error ? encode_failure(*frame.error) : std::move(frame.body);
+  return post(std::move(message), lane);
+}
+
 void forget_outgoing(Outgoing& outgoing) noexcept {
   outgoing.waiter = nullptr;
   if (!outgoing.linked()) return;  // it is being sent
@@ -196,7 +241,9 @@ void forget_outgoing(Outgoing& outgoing) noexcept {
 Task<void> PeerShard::pump(Queue* queue) {
   while (Outgoing* next = queue->waiting.pop_front()) {
     std::unique_ptr<Outgoing> outgoing(next);
-    if (outgoing->answers) {
+    if (outgoing->posted) {
+      co_await send_posted(std::move(outgoing));
+    } else if (outgoing->answers) {
       co_await send_answer(std::move(outgoing));
     } else {
       co_await send_request(std::move(outgoing));
@@ -227,9 +274,24 @@ Task<void> PeerShard::send_request(std::unique_ptr<Outgoing> outgoing) {
   }
 }
 
+// Once its session is down, whoever it was for has been told.
+Task<void> PeerShard::send_posted(std::unique_ptr<Outgoing> outgoing) {
+  const net::SessionRef to = outgoing->posted;
+  std::optional<Error> failure;
+  try {
+    if (to->up()) co_await to->send(std::move(outgoing->message), outgoing->lane, no_deadline);
+  } catch (const Error& error) {
+    failure = error;
+  } catch (const std::exception& error) {
+    failure = Error(Errc::internal, "send to the node at " + peer.address, error.what());
+  }
+  if (failure && to->up()) log::warning(std::string("a message was not sent: ") + failure->what());
+}
+
 Task<void> PeerShard::send_answer(std::unique_ptr<Outgoing> outgoing) {
   const net::SessionRef to = outgoing->answers;
   const net::Envelope envelope = outgoing->message.envelope;
+  const Buffer opened = envelope.flags & flag_opened ? outgoing->message.body : Buffer();
   std::optional<Error> failure;
   try {
     if (to->up())
@@ -239,7 +301,9 @@ Task<void> PeerShard::send_answer(std::unique_ptr<Outgoing> outgoing) {
   } catch (const std::exception& error) {
     failure = Error(Errc::internal, "answer the node at " + peer.address, error.what());
   }
-  if (failure) answer(to, failure_with(envelope, *failure), outgoing->lane);
+  if (!failure) co_return;
+  give_up_opened(home, envelope, opened);
+  answer(to, failure_with(envelope, *failure), outgoing->lane);
 }
 
 Task<void> PeerShard::ensure_session(Time deadline) {
@@ -255,6 +319,45 @@ Task<void> PeerShard::ensure_session(Time deadline) {
 void PeerShard::went_down(const Error& reason) noexcept {
   session = {};
   home.fail_pending(peer, reason);
+  home.fail_watches(peer, reason);
+  home.fail_streams(peer, reason);
+  while (!watchers_.empty()) end_watch(watchers_.begin()->first);
+}
+
+// ---- actors that the peer monitors ------------------------------------------
+
+void PeerShard::begin_watch(std::uint64_t number, ActorCell* target,
+                            std::uint64_t target_id) noexcept {
+  if (watchers_.contains(number)) return;
+  if (!target || watchers_.size() >= most_watchers)
+    return report_end(number, {target_id,
+                               {},
+                               ExitReason::not_found,
+                               target ? "its process has too many monitors of yours" : ""});
+  auto* watch = new Watch(home);
+  watch->on_behalf = this;
+  watch->number = number;
+  watchers_.emplace(number, watch);
+  watch->begin({target, nullptr, target_id});
+}
+
+void PeerShard::end_watch(std::uint64_t number) noexcept {
+  const auto found = watchers_.find(number);
+  if (found == watchers_.end()) return;
+  Watch* watch = found->second;
+  watchers_.erase(found);
+  watch->abandon();
+}
+
+void PeerShard::report_end(std::uint64_t number, const Down& down) noexcept {
+  watchers_.erase(number);
+  net::Message message;
+  message.envelope = {.source = down.id, .correlation = number, .kind = net::MessageKind::down};
+  message.body =
+      hyperframes::system::Ended(
+          {.name = down.name, .reason = static_cast<std::uint8_t>(down.reason), .text = down.text})
+          .buffer();
+  post(std::move(message), net::Lane::control);
 }
 
 // ---- arriving ---------------------------------------------------------------
@@ -325,6 +428,10 @@ void deliver_request(Arrival& arrival) noexcept {
                               "actor '" + cell->name() + "' of service " + service->name +
                                   " knows no method " + std::to_string(envelope.type_id),
                               "check that both ends use compatible versions of its schema"));
+  if (method->streams && !arrival.route)
+    return refuse_input(arrival, method->name,
+                        Error(Errc::verification_failed, "open a stream for a peer",
+                              "it was told, and not asked, to open it"));
   // A struct is copied out of what was received, whose end is what its sender gets credit for.
   Buffer received = arrival.message.body;
   auto letter =
@@ -349,7 +456,12 @@ void deliver_answer(Arrival& arrival) noexcept {
   NodeShard& here = arrival.target;
   const net::Envelope& envelope = arrival.message.envelope;
   Letter* letter = here.take_pending(envelope.correlation, arrival.peer);
-  if (!letter) return here.late.add();
+  if (!letter) {
+    here.late.add();
+    if (envelope.kind == net::MessageKind::reply && (envelope.flags & flag_opened))
+      abandon_opened(here, &arrival.peer, arrival.message.body);
+    return;
+  }
   if (envelope.kind == net::MessageKind::failure) {
     set_failure(*letter, decode_failure(std::move(arrival.message.body), letter->method->name));
   } else {
@@ -365,8 +477,68 @@ void deliver_answer(Arrival& arrival) noexcept {
   letter->waiting->came_back(letter);
 }
 
+// The end of an actor of that peer, on the shard of who monitors it.
+void deliver_down(Arrival& arrival) noexcept {
+  const net::Envelope& envelope = arrival.message.envelope;
+  Watch* watch = arrival.target.take_watch(envelope.correlation, arrival.peer);
+  if (!watch) return;  // given up meanwhile
+  auto ended = hyperframes::system::Ended::verified(std::move(arrival.message.body));
+  if (!ended) {
+    arrival.target.refused_input.add();
+    return watch->lost(ended.error());
+  }
+  const bool known = ended->reason() <= static_cast<std::uint8_t>(ExitReason::lost);
+  watch->ended({watch->target_id, std::string(ended->name()),
+                known ? static_cast<ExitReason>(ended->reason()) : ExitReason::crashed,
+                std::string(ended->text()), watch->link});
+}
+
+// About monitors and links of an actor of this shard.
+void deliver_relation(Arrival& arrival) noexcept {
+  const net::Envelope& envelope = arrival.message.envelope;
+  NodeShard& here = arrival.target;
+  PeerShard& part = arrival.peer.on(here.shard.index());
+  ActorCell* cell = here.find(envelope.target);
+  const Destination other{nullptr, &arrival.peer, envelope.source};
+  switch (envelope.kind) {
+    case net::MessageKind::monitor:
+      return part.begin_watch(envelope.correlation, cell, envelope.target);
+    case net::MessageKind::demonitor: return part.end_watch(envelope.correlation);
+    case net::MessageKind::link:
+      if (cell && cell->accepts() && cell->link_count() < most_links) cell->link_with(other, true);
+      return;
+    default:
+      if (cell) cell->unlink_from(other);
+  }
+}
+
+void deliver_frame(Arrival& arrival) noexcept {
+  const net::Envelope& envelope = arrival.message.envelope;
+  if (envelope.flags > static_cast<std::uint8_t>(last_stream_op)) {
+    arrival.target.refused_input.add();
+    return;
+  }
+  const auto op = static_cast<StreamOp>(envelope.flags);
+  auto frame = std::make_unique<StreamFrame>(op, envelope.target, envelope.source);
+  frame->messages = static_cast<std::uint32_t>(envelope.context >> 32);
+  frame->bytes = static_cast<std::uint32_t>(envelope.context);
+  if (op == StreamOp::data) {
+    frame->body = std::move(arrival.message.body);
+  } else if (op == StreamOp::failure || op == StreamOp::stop) {
+    frame->error =
+        std::make_unique<Error>(decode_failure(std::move(arrival.message.body), "a stream"));
+  }
+  deliver(arrival.target, std::move(frame), &arrival.peer);
+}
+
 void deliver(Arrival& arrival) noexcept {
   switch (arrival.message.envelope.kind) {
+    case net::MessageKind::down: return deliver_down(arrival);
+    case net::MessageKind::monitor:
+    case net::MessageKind::demonitor:
+    case net::MessageKind::link:
+    case net::MessageKind::unlink: return deliver_relation(arrival);
+    case net::MessageKind::stream: return deliver_frame(arrival);
     case net::MessageKind::tell:
     case net::MessageKind::ask: return deliver_request(arrival);
     case net::MessageKind::reply:
@@ -395,13 +567,22 @@ void release_credit(Letter& letter) noexcept {
   delete std::exchange(letter.credit, nullptr);
 }
 
+namespace {
+unsigned shard_for(const net::Envelope& envelope) noexcept {
+  switch (envelope.kind) {
+    case net::MessageKind::reply:
+    case net::MessageKind::failure:
+    case net::MessageKind::down: return shard_of_correlation(envelope.correlation);
+    case net::MessageKind::stream: return shard_of_correlation(envelope.target);
+    default: return actor_id::shard_of(envelope.target);
+  }
+}
+}  // namespace
+
 void receive(NodeShard& here, PeerShard& from, net::Session& session, net::Lane lane,
              net::Message message) noexcept {
   const net::Envelope envelope = message.envelope;
-  const bool answer =
-      envelope.kind == net::MessageKind::reply || envelope.kind == net::MessageKind::failure;
-  const unsigned shard =
-      answer ? shard_of_correlation(envelope.correlation) : actor_id::shard_of(envelope.target);
+  const unsigned shard = shard_for(envelope);
   // A peer may name any shard; what does not exist has no actors.
   NodeShard& target = shard < here.core.shard_count() ? here.core.at(shard) : here;
   auto arrival = std::make_unique<Arrival>(target, here, from.peer, std::move(message));
@@ -429,6 +610,7 @@ net::Message answer_in(Letter& letter, const net::Envelope& ask) {
   net::Message message;
   message.envelope = net::answer_to(ask);
   message.envelope.type_id = letter.method->id;
+  if (letter.method->streams) message.envelope.flags = flag_opened;
   try {
     letter.method->write(letter, message.body, message.segments);
   } catch (const Error& error) {
@@ -440,6 +622,7 @@ net::Message answer_in(Letter& letter, const net::Envelope& ask) {
 
 void answer_peer(Letter* letter) noexcept {
   std::unique_ptr<RemoteRoute> route(letter->route);
+  if (!route->session->up()) return destroy(letter);  // with the ends of a stream that it opened
   net::Message message = answer_in(*letter, route->ask);
   destroy(letter);
   route->peer->answer(route->session, std::move(message), route->lane);

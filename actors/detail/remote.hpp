@@ -10,6 +10,7 @@
 #include <hyperframes/net/session.hpp>
 #include <hyperframes/runtime/detail/list.hpp>
 #include <hyperframes/runtime/scope.hpp>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@ class NodeCore;
 class NodeShard;
 class PeerShard;
 class RemotePeer;
+struct StreamFrame;
 
 /// A message that waits until its session has credit for it.
 struct Outgoing : ListNode {
@@ -38,6 +40,7 @@ struct Outgoing : ListNode {
   Time deadline;
   SendWaiter* waiter = nullptr;  ///< Null: an answer, or its sender gave up.
   net::SessionRef answers;       ///< Of an answer: the session that asked.
+  net::SessionRef posted;        ///< Of what was posted: the session that it is for.
 };
 /// Its sender gave up: it is dropped, unless it is being sent already.
 void forget_outgoing(Outgoing& outgoing) noexcept;
@@ -69,7 +72,17 @@ class PeerShard {
   /// Answers on the session that asked, or, once that is down, nobody. What can't be sent is
   /// answered with the reason: an asker keeps room for its answer until one comes.
   void answer(const net::SessionRef& to, net::Message message, net::Lane lane) noexcept;
+  /// Sends what nobody waits for, in order within its lane, however long it takes; on the session
+  /// that there is, or on none. False if there is none.
+  bool post(net::Message message, net::Lane lane) noexcept;
+  bool send(StreamFrame& frame, net::Lane lane) noexcept;
   void went_down(const Error& reason) noexcept;
+
+  // Actors of this shard that the peer monitors, by its numbers.
+  void begin_watch(std::uint64_t number, ActorCell* target, std::uint64_t target_id) noexcept;
+  void end_watch(std::uint64_t number) noexcept;
+  /// A watched actor has ended, or never was.
+  void report_end(std::uint64_t number, const Down& down) noexcept;
 
   NodeShard& home;
   RemotePeer& peer;
@@ -92,8 +105,11 @@ class PeerShard {
   Task<void> pump(Queue* queue);
   Task<void> send_request(std::unique_ptr<Outgoing> outgoing);
   Task<void> send_answer(std::unique_ptr<Outgoing> outgoing);
+  Task<void> send_posted(std::unique_ptr<Outgoing> outgoing);
   Task<void> ensure_session(Time deadline);
 
+  static constexpr std::size_t most_watchers = 65'536;
+  std::map<std::uint64_t, Watch*> watchers_;
   Queue requests_[net::lane_count], answers_[net::lane_count];
   Scope pumps_;  ///< Ends first, since its tasks use the rest.
 };

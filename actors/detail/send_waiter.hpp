@@ -12,11 +12,12 @@ struct Outgoing;
 
 /// What `Within` stands for when nothing was given.
 extern const Duration default_ask_span;
-/// A deadline as given, or the default one from now.
+/// A deadline as given, or the default one from now; not after that of the ask being handled.
 inline Time resolve(Within within, const PromiseBase& sender) noexcept {
-  if (within.deadline != Time{}) return within.deadline;
   const auto* shard = static_cast<const Shard*>(sender.core);
-  return shard ? shard->now() + default_ask_span : no_deadline;
+  Time deadline = within.deadline;
+  if (deadline == Time{}) deadline = shard ? shard->now() + default_ask_span : no_deadline;
+  return within.outlasts || deadline < sender.deadline ? deadline : sender.deadline;
 }
 Time resolve(Within within) noexcept;
 inline bool is_over(Time deadline, const PromiseBase& sender) noexcept {
@@ -25,7 +26,8 @@ inline bool is_over(Time deadline, const PromiseBase& sender) noexcept {
 
 /// For an ask whose handler runs while it is being awaited: its letter comes back by staying where
 /// it is, with an answer or a failure in it.
-void begin_immediate(Letter& letter, ActorCell& cell, Time deadline) noexcept;
+void begin_immediate(Letter& letter, ActorCell& cell, Time deadline,
+                     const PromiseBase& sender) noexcept;
 /// Its asker is gone.
 void abandon_immediate(Letter* letter) noexcept;
 /// The letter, if it holds an answer; throws the failure that it holds instead.

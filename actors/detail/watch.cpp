@@ -1,13 +1,17 @@
 #include <hyperframes/actors/detail/watch.hpp>
 
 #include <hyperframes/actors/detail/node_shard.hpp>
+#include <hyperframes/actors/detail/remote.hpp>
 #include <memory>
 
 namespace hyperframes::detail {
 
-void Watch::begin(Address of) noexcept {
-  target = of;
+void Watch::begin(const Destination& of) noexcept {
   ++under_way;
+  peer = of.peer;
+  target_id = of.id;
+  if (peer) return begin_at_peer();
+  target = {of.cell, of.id};
   run = [](Work* work) noexcept {
     auto* self = static_cast<Watch*>(work);
     NodeShard& there = *self->target.cell->home;
@@ -16,7 +20,7 @@ void Watch::begin(Address of) noexcept {
     if (cell.id == self->target.id) {
       cell.extras().watches.push_back(*self);
     } else {
-      self->down = {self->target.id, {}, ExitReason::not_found, {}};
+      self->down = {self->target.id, {}, ExitReason::not_found, {}, self->link};
       self->send_home();
     }
   };
@@ -38,12 +42,43 @@ void Watch::send_home() noexcept {
   run(this);
 }
 
+void Watch::begin_at_peer() noexcept {
+  number = home->add_watch(*this);
+  net::Message message;
+  message.envelope = {
+      .target = target_id, .correlation = number, .kind = net::MessageKind::monitor};
+  if (peer->on(home->shard.index()).post(std::move(message), net::Lane::control)) return;
+  home->forget_watch(number);
+  ended({target_id, {}, ExitReason::lost, "there is no connection with " + peer->address, link});
+}
+
+void Watch::ended(Down of) noexcept {
+  down = std::move(of);
+  came_home();
+}
+
+void Watch::lost(const Error& reason) noexcept {
+  ended({target_id, {}, ExitReason::lost, reason.what(), link});
+}
+
 void Watch::came_home() noexcept {
   --under_way;
   by_watcher.unlink();
+  if (on_behalf) {
+    std::exchange(on_behalf, nullptr)->report_end(number, down);
+    if (under_way == 0) delete this;
+    return;
+  }
   if (JoinWaiter* joining = std::exchange(waiter, nullptr)) joining->came(std::move(down));
   ActorCell* cell = std::exchange(watcher.cell, nullptr);
-  if (cell && cell->id == watcher.id) return cell->deliver_down(this);
+  if (cell && cell->id == watcher.id) {
+    if (requested && down.reason == ExitReason::not_found) {
+      if (under_way == 0) delete this;  // it ended before this half was there
+      return;
+    }
+    if (!link || cell->extras().traps_exits) return cell->deliver_down(this);
+    home->report_broken_link(cell->address(), std::move(down));
+  }
   if (under_way == 0) delete this;
 }
 
@@ -51,6 +86,15 @@ void Watch::abandon() noexcept {
   by_watcher.unlink();
   waiter = nullptr;
   watcher = {};
+  if (peer) {
+    home->forget_watch(number);
+    net::Message message;
+    message.envelope = {
+        .target = target_id, .correlation = number, .kind = net::MessageKind::demonitor};
+    peer->on(home->shard.index()).post(std::move(message), net::Lane::control);
+    delete this;
+    return;
+  }
   NodeShard& there = *target.cell->home;
   if (&there == home) {
     // Linked at the target, since otherwise it would have come home at once.

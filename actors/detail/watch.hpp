@@ -7,6 +7,8 @@
 namespace hyperframes::detail {
 
 class JoinWaiter;
+class PeerShard;
+class RemotePeer;
 
 /// A watch in its watcher's list.
 struct WatchByWatcher : ListNode {
@@ -30,8 +32,14 @@ struct Watch : Work, ListNode {
   NodeShard* home;
   Address target;
   Down down;
+  bool link = false;       ///< Half of a link: its watcher ends with its target.
+  bool requested = false;  ///< The half that the target asked for: which has lived until then.
 
   // The rest belongs to the home shard.
+  RemotePeer* peer = nullptr;      ///< Where the target runs, if in another process; there it is
+  std::uint64_t target_id = 0;     ///< known by its id,
+  std::uint64_t number = 0;        ///< and this by its number.
+  PeerShard* on_behalf = nullptr;  ///< The watcher's process, which knows this by `number`.
   WatchByWatcher by_watcher;
   Cancellation cancellation;
   Address watcher;               ///< An actor; or
@@ -39,20 +47,28 @@ struct Watch : Work, ListNode {
   int under_way = 0;
 
   /// On the home shard.
-  void begin(Address of) noexcept;
+  void begin(const Destination& of) noexcept;
+  bool is_of(const Destination& other) const noexcept {
+    return other.peer ? peer == other.peer && target_id == other.id
+                      : !peer && target == Address{other.cell, other.id};
+  }
   /// On the home shard: the watcher no longer cares.
   void abandon() noexcept;
   /// On the target's shard: its end is known.
   void send_home() noexcept;
+  /// On the home shard: the target's process has told its end, or is lost.
+  void ended(Down of) noexcept;
+  void lost(const Error& reason) noexcept;
 
  private:
+  void begin_at_peer() noexcept;
   void came_home() noexcept;
 };
 
 /// A coroutine's wait for an actor's end.
 class JoinWaiter : public Waiter {
  public:
-  JoinWaiter(NodeShard* home, Address target, Time deadline) noexcept
+  JoinWaiter(NodeShard* home, const Destination& target, Time deadline) noexcept
       : Waiter(deadline), home_(home), target_(target) {}
   ~JoinWaiter() {
     if (watch_) watch_->abandon();
@@ -73,7 +89,7 @@ class JoinWaiter : public Waiter {
  private:
   bool start(PromiseBase& promise) noexcept;
   NodeShard* home_;
-  Address target_;
+  Destination target_;
   Watch* watch_ = nullptr;
   Down down_;
 };

@@ -58,6 +58,7 @@ class HeaderEmitter {
       line("#include <hyperframes/actors/actor.hpp>");
       line("#include <hyperframes/actors/inbox.hpp>");
       line("#include <hyperframes/actors/ref.hpp>");
+      if (streams()) line("#include <hyperframes/actors/stream.hpp>");
     }
     line("#include <hyperframes/actors/nested.hpp>");
     line("#include <limits>");
@@ -313,6 +314,12 @@ class HeaderEmitter {
   std::string response(const Method& method) const {
     return cpp_name(types_.object(method.response));
   }
+  bool streams() const {
+    for (const auto& service : schema_.services)
+      for (const Method& method : service.methods)
+        if (!method.streaming.empty()) return true;
+    return false;
+  }
   static std::string tag(const Method& method) { return protocol::method_tag(method.name); }
   std::string answer(const Method& method) const {
     return method.response_segments
@@ -356,6 +363,8 @@ class HeaderEmitter {
          method.oneway, method.bulk);
     line("    static constexpr bool request_segments = {}, response_segments = {};",
          method.request_segments, method.response_segments);
+    line("    static constexpr auto streaming = ::hyperframes::detail::StreamKind::{};",
+         method.streaming.empty() ? "none" : method.streaming);
     line("    static const ::hyperframes::detail::MethodInfo info;");
     line("    template <class Actor, class Call>");
     line("    static ::hyperframes::Task<void> invoke(Actor& actor, Call&& call) {{");
@@ -365,9 +374,29 @@ class HeaderEmitter {
   }
 
   static std::string invoke_arguments(const Method& method) {
+    if (method.streaming == "server") return "std::move(call.request), std::move(call.writer)";
+    if (method.streaming == "client") return "std::move(call.reader), std::move(call.reply)";
+    if (method.streaming == "bidi") return "std::move(call.reader), std::move(call.writer)";
     std::string result = "std::move(call.request)";
     if (method.request_segments) result += ", std::move(call.segments)";
     if (!method.oneway) result += ", std::move(call.reply)";
+    return result;
+  }
+
+  std::string parameters(const Method& method) const {
+    const std::string in = request(method), out = response(method);
+    if (method.streaming == "server")
+      return fmt::format("{} request, ::hyperframes::StreamWriter<{}> writer", in, out);
+    if (method.streaming == "client")
+      return fmt::format(
+          "::hyperframes::StreamReader<{}> reader, ::hyperframes::StreamReply<{}> reply", in, out);
+    if (method.streaming == "bidi")
+      return fmt::format(
+          "::hyperframes::StreamReader<{}> reader, ::hyperframes::StreamWriter<{}> writer", in,
+          out);
+    std::string result = in + " request";
+    if (method.request_segments) result += ", ::hyperframes::Segments segments";
+    if (!method.oneway) result += fmt::format(", ::hyperframes::Reply<{}> reply", answer(method));
     return result;
   }
 
@@ -378,11 +407,8 @@ class HeaderEmitter {
     line("  using Service = {};", service.name());
     for (const Method& method : service.methods) {
       documentation(method.documentation, "  ");
-      std::string parameters = request(method) + " request";
-      if (method.request_segments) parameters += ", ::hyperframes::Segments segments";
-      if (!method.oneway)
-        parameters += fmt::format(", ::hyperframes::Reply<{}> reply", answer(method));
-      line("  virtual ::hyperframes::Task<void> {}({}) = 0;", method_name(method.name), parameters);
+      line("  virtual ::hyperframes::Task<void> {}({}) = 0;", method_name(method.name),
+           parameters(method));
     }
     line("");
     line(" protected:");
@@ -406,6 +432,11 @@ class HeaderEmitter {
     for (const Method& method : service.methods) {
       line("");
       const std::string name = method_name(method.name), method_tag = tag(method);
+      if (!method.streaming.empty()) {
+        documentation(method.documentation, "  ");
+        open_stream(method, name);
+        continue;
+      }
       if (method.oneway) {
         call(method, "tell", fmt::format("::hyperframes::Tell<{}>", method_tag), name);
       } else {
@@ -419,6 +450,25 @@ class HeaderEmitter {
     line("}};");
     line("inline {0}::Ref {0}::Actor::self() const noexcept {{ return Ref(reference()); }}",
          service.name());
+  }
+
+  void open_stream(const Method& method, const std::string& name) {
+    const std::string result = fmt::format("::hyperframes::OpenStream<{}>", tag(method));
+    if (method.streaming != "server") {
+      line("  {} {}(::hyperframes::StreamOptions options = {{}}) const {{", result, name);
+      line("    return {{destination(), {{}}, options}};");
+      line("  }}");
+      return;
+    }
+    line("  {} {}(const {}Fields& request, ::hyperframes::StreamOptions options = {{}}) const {{",
+         result, name, request(method));
+    line("    return {{destination(), {}(request), options}};", request(method));
+    line("  }}");
+    line("  template <std::same_as<{}> Request>", request(method));
+    line("  {} {}(Request request, ::hyperframes::StreamOptions options = {{}}) const {{", result,
+         name);
+    line("    return {{destination(), std::move(request), options}};");
+    line("  }}");
   }
 
   // One overload takes the fields in braces, the other one a request that was built before.

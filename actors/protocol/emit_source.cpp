@@ -340,7 +340,8 @@ class SourceEmitter {
     for (const Method& method : service.methods) {
       const std::string tag = scope + "::" + method_tag(method.name);
       line("const ::hyperframes::detail::MethodInfo {}::info =", tag);
-      line("    ::hyperframes::detail::make_method_info<{}>();", tag);
+      line("    ::hyperframes::detail::make_{}method_info<{}>();",
+           method.streaming.empty() ? "" : "stream_", tag);
       list += "&::" + tag + "::info, ";
     }
     line("namespace {{");

@@ -26,9 +26,10 @@ constexpr std::string_view view_members[] = {"buffer",  "root",          "raw", 
                                              "known",   "release_buffer"};
 // Of Actor and ActorRef, and of what is generated beside methods.
 constexpr std::string_view actor_members[] = {
-    "self",     "node",    "shard",   "stop", "start", "monitor", "spawn",   "started",
-    "stopping", "on_down", "service", "id",   "valid", "ask",     "tell",    "try_tell",
-    "is_local", "info",    "find",    "cell", "scope", "restore", "snapshot"};
+    "self",    "node",     "shard",    "stop",    "start",     "monitor", "spawn",
+    "started", "stopping", "on_down",  "service", "id",        "valid",   "ask",
+    "tell",    "try_tell", "is_local", "info",    "find",      "cell",    "scope",
+    "restore", "snapshot", "link",     "unlink",  "trap_exits"};
 
 template <std::size_t N>
 bool contains(const std::string_view (&list)[N], std::string_view name) {

@@ -132,6 +132,19 @@ int call_type(const Object& call, const char* field, const std::string& method) 
                     " is neither a table nor a struct");
 }
 
+void check_streaming(const Method& method, const std::string& full_name,
+                     const Attributes* attributes) {
+  if (method.streaming != "server" && method.streaming != "client" && method.streaming != "bidi")
+    throw SchemaError(full_name + " has streaming: \"" + method.streaming +
+                      "\"; it must be \"server\", \"client\" or \"bidi\"");
+  if (attribute(attributes, "oneway"))
+    throw SchemaError(full_name + " streams, and is oneway; take one of both away");
+  if (attribute(attributes, "segments"))
+    throw SchemaError(full_name +
+                      " streams, and has segments, which streams do not carry; put the data into a "
+                      "table, or use a method without streaming");
+}
+
 Method read_method(const reflection::RPCCall& source, const Schema& schema,
                    const std::string& service) {
   Method method;
@@ -144,10 +157,11 @@ Method read_method(const reflection::RPCCall& source, const Schema& schema,
   method.response = call_type(*call, "response", full_name);
 
   const auto* attributes = source.attributes();
-  if (attribute(attributes, "streaming"))
-    throw SchemaError(full_name +
-                      " is a streaming method; this version has methods with one "
-                      "reply, and oneway ones");
+  if (const auto* streaming = attribute(attributes, "streaming")) {
+    method.streaming = streaming->str();
+    if (method.streaming == "none") method.streaming.clear();
+    if (!method.streaming.empty()) check_streaming(method, full_name, attributes);
+  }
   method.interleaved = attribute(attributes, "interleaved");
   method.oneway = attribute(attributes, "oneway");
   method.bulk = attribute(attributes, "bulk");

@@ -91,6 +91,7 @@ struct Method {
   int request = -1, response = -1;  ///< Into `objects`.
   bool interleaved = false, oneway = false, bulk = false;
   bool request_segments = false, response_segments = false;
+  std::string streaming;  ///< "server", "client", "bidi", or empty.
   std::vector<std::string> documentation;
 };
 

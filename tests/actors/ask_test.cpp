@@ -494,3 +494,101 @@ TEST_CASE("an actor's own task may ask it, and it may crash over that") {
   REQUIRE(journal.lines.size() == 1);
   CHECK(journal.lines[0].find("no luck") != std::string::npos);
 }
+
+#ifndef NDEBUG
+
+namespace {
+
+/// Asks the actor of the given name, if there is one, whose name is first in the request.
+class Asker final : public demo::OtherCounter::Actor {
+ public:
+  Task<void> add(demo::Named request, hf::Reply<demo::Sum> reply) override {
+    const std::string path(request.name());
+    if (path.empty()) {
+      reply.send({});
+      co_return;
+    }
+    const auto comma = path.find(',');
+    const std::string rest = comma == path.npos ? "" : path.substr(comma + 1);
+    auto next = node().find<demo::OtherCounter>(path.substr(0, comma));
+    if (request.delta()) co_await hf::sleep_for(std::chrono::milliseconds(request.delta()));
+    const auto sum = co_await next->add({.name = rest, .delta = request.delta()});
+    reply.send({.total = sum.total() + 1});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an ask that waits on itself is reported, through any chain of actors and shards") {
+  for (unsigned shard : {0u, 1u}) {
+    for (const long pause : {0L, 3L}) {
+      World world(2);
+      world.run([&, shard, pause]() -> Task<void> {
+        auto one = co_await world.node.spawn<Asker>("one");
+        co_await world.node.spawn<Asker>({.name = "two", .shard = shard});
+        co_await world.node.spawn<Asker>({.name = "three", .shard = 1 - shard});
+        const hf::Time begun = hf::Clock::now();
+        for (const std::string path : {"one", "two,one", "two,three,one", "two,three,two"})
+          CHECK(co_await code_of<demo::Sum>(one.add({.name = path, .delta = pause})) ==
+                Errc::would_deadlock);
+        CHECK(hf::Clock::now() - begun < 1s);
+        // The same actors, without a circle; also those that took part in one just now.
+        for (int i = 0; i < 3; ++i) {
+          const auto sum = co_await one.add({.name = "two,three", .delta = pause});
+          CHECK(sum.total() == 2);
+          auto two = world.node.find<demo::OtherCounter>("two").value();
+          const auto back = co_await two.add({.name = "one,three", .delta = pause});
+          CHECK(back.total() == 2);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("an ask from beside a handler, or to one that is interleaved, is no circle") {
+  struct Beside final : demo::Counter::Actor {
+    Task<void> add(demo::Increment request, hf::Reply<demo::Total> reply) override {
+      reply.send({.total = request.delta()});
+      return {};
+    }
+    Task<void> add_beside(demo::Increment request, hf::Reply<demo::Total> reply) override {
+      co_await hf::sleep_for(1ms);
+      const auto total = co_await self().add(request);
+      reply.send({.total = total.total()});
+    }
+    Task<void> note(demo::Increment) override {
+      start(later());
+      return {};
+    }
+    Task<void> later() {
+      const auto total = co_await self().add({.delta = 4});
+      seen += total.total();
+    }
+    Task<void> add_named(demo::Named, hf::Reply<demo::Sum> reply) override {
+      reply.send({.total = seen});
+      return {};
+    }
+    Task<void> add_slowly(demo::Increment, hf::Reply<demo::Total>) override { return {}; }
+    Task<void> keep(demo::Increment, hf::Reply<demo::Total>) override { return {}; }
+    Task<void> release(demo::Nothing, hf::Reply<demo::Nothing>) override { return {}; }
+    Task<void> forget(demo::Nothing, hf::Reply<demo::Nothing>) override { return {}; }
+    Task<void> refuse(demo::Named, hf::Reply<demo::Total>) override { return {}; }
+    Task<void> crash(demo::Named, hf::Reply<demo::Nothing>) override { return {}; }
+    Task<void> echo(demo::Named, hf::Segments, hf::Reply<hf::WithSegments<demo::Sum>>) override {
+      return {};
+    }
+    long seen = 0;
+  };
+  World world;
+  world.run([&]() -> Task<void> {
+    auto beside = co_await world.node.spawn<Beside>("beside");
+    const auto total = co_await beside.add_beside({.delta = 3});
+    CHECK(total.total() == 3);
+    co_await beside.note({.delta = 1});
+    co_await hf::sleep_for(1ms);
+    const auto sum = co_await beside.add_named({});
+    CHECK(sum.total() == 4);
+  });
+}
+
+#endif

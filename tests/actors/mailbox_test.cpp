@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/runtime/scope.hpp>
 
+#include "cluster.hpp"
 #include "support.hpp"
 
 using namespace actor_test;
@@ -277,4 +278,100 @@ TEST_CASE("letters that expired before a full mailbox don't pile up behind one t
     co_await scope.join();
   });
   CHECK(dead.letters.size() == 1000);
+}
+
+namespace {
+
+/// 6 notes to a counter that is busy and holds 3: what it handles then, and what died.
+struct Dropping {
+  Journal journal;
+  DeadLetters dead;
+};
+
+}  // namespace
+
+TEST_CASE("what is dropped between shards is what the policy says, counted, and holds up nobody") {
+  for (const Overflow overflow : {Overflow::drop_newest, Overflow::drop_oldest}) {
+    Dropping seen;
+    World world(2, seen.dead.options());
+    world.run([&, overflow]() -> Task<void> {
+      auto counter = co_await world.node.spawn<Counter>(
+          with_mailbox({.messages = 3, .overflow = overflow}, 1), &seen.journal);
+      co_await counter.tell_add_slowly({.delta = 1000});
+      co_await hf::sleep_for(1ms);
+      const hf::Time begun = hf::Clock::now();
+      for (int i = 1; i <= 6; ++i) co_await counter.note({.delta = i});
+      CHECK(hf::Clock::now() == begun);  // without a wait, even for the other shard
+      co_await hf::sleep_for(1ms);
+      const auto code = co_await code_of<demo::Total>(counter.add({.delta = 0}, hf::within(10ms)));
+      CHECK(code ==
+            (overflow == Overflow::drop_newest ? Errc::overloaded : Errc::deadline_exceeded));
+      co_await hf::sleep_for(2s);
+    });
+    const bool newest = overflow == Overflow::drop_newest;
+    const auto expected =
+        newest ? std::vector<std::string>{"begin 1000", "end 1000", "note 1", "note 2", "note 3"}
+               : std::vector<std::string>{"begin 1000", "end 1000", "note 5", "note 6"};
+    CHECK(seen.journal.lines == expected);
+    CHECK(world.metric("hyperframes_dropped_letters_total") == 4);
+    for (const auto& letter : seen.dead.letters)
+      CHECK((letter.cause == Errc::overloaded || letter.cause == Errc::deadline_exceeded));
+  }
+}
+
+TEST_CASE("what peers send is dropped by the same policies, and counted") {
+  for (const Overflow overflow : {Overflow::drop_newest, Overflow::drop_oldest}) {
+    for (unsigned server_shards : {1u, 2u}) {
+      Journal journal;
+      Cluster cluster(server_shards);
+      cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
+        co_await cluster.server->spawn<Counter>({.name = "dropping",
+                                                 .shard = server_shards - 1,
+                                                 .mailbox = {.messages = 3, .overflow = overflow}},
+                                                &journal);
+      });
+      cluster.run([&]() -> Task<void> {
+        hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+        auto counter = co_await remote.find<demo::Counter>("dropping");
+        co_await counter.tell_add_slowly({.delta = 1000});
+        co_await hf::sleep_for(10ms);
+        // Far more than the connection's window would take, were it not given back.
+        for (int i = 1; i <= 50'000; ++i) co_await counter.note({.delta = i}, hf::within(1s));
+        co_await hf::sleep_for(10ms);
+        if (overflow == Overflow::drop_newest)
+          CHECK(co_await code_of<demo::Total>(counter.add({.delta = 0})) == Errc::overloaded);
+        co_await hf::sleep_for(2s);
+      });
+      REQUIRE(journal.lines.size() == 5);
+      const bool newest = overflow == Overflow::drop_newest;
+      CHECK(journal.lines[2] == (newest ? "note 1" : "note 49998"));
+      CHECK(journal.lines[4] == (newest ? "note 3" : "note 50000"));
+      CHECK(cluster.metric(cluster.server_machine, "hyperframes_dropped_letters_total") ==
+            (newest ? 49'998u : 49'997u));
+    }
+  }
+}
+
+TEST_CASE("dropping the oldest makes room in bytes, and an ask that is dropped says so") {
+  DeadLetters dead;
+  World world(1, dead.options());
+  world.run([&]() -> Task<void> {
+    auto counter = co_await world.node.spawn<Counter>(
+        with_mailbox({.bytes = 1 << 20, .overflow = Overflow::drop_oldest}));
+    co_await counter.tell_add_slowly({.delta = 1000});
+    co_await hf::sleep_for(1ms);
+    hf::Scope scope;
+    auto ask = [](demo::CounterRef counter) -> Task<void> {
+      CHECK(co_await code_of<demo::Total>(counter.add({.delta = 1})) == Errc::overloaded);
+    };
+    scope.spawn(ask(counter));
+    co_await hf::sleep_for(1ms);
+    const std::string text(300 << 10, 'x');
+    for (int i = 0; i < 5; ++i) CHECK(counter.try_add_named({.name = text, .delta = 1}));
+    co_await scope.join();
+    co_await hf::sleep_for(2s);
+    const auto total = co_await counter.add({.delta = 0});
+    CHECK(total.total() == 1003);
+  });
+  CHECK(world.metric("hyperframes_dropped_letters_total") == 3);
 }
