@@ -43,13 +43,25 @@ struct MetricSample {
   std::uint64_t value;
 };
 
-/// Owned by a shard; touched on that shard only. References stay valid as long as the shard.
+/// Owned by a shard; touched on that shard only. References stay valid as long as the shard. A copy
+/// may be taken to another thread. A counter whose name ends in "_total" only grows; any other is a
+/// gauge. A time is named by its unit: "_ns", "_us" or "_ms", before "_total" if it has that.
 class Metrics {
  public:
   Counter& counter(std::string_view name, std::string_view help = {});
   Histogram& histogram(std::string_view name, std::string_view help = {});
   /// Counters, and each histogram as _count and _sum, in order of first use.
   std::vector<MetricSample> samples() const;
+
+  /// `visit(name, help, counter)`, in order of first use.
+  template <class Visit>
+  void for_each_counter(Visit&& visit) const {
+    for (const auto& entry : counters_) visit(entry.name, entry.help, entry.value);
+  }
+  template <class Visit>
+  void for_each_histogram(Visit&& visit) const {
+    for (const auto& entry : histograms_) visit(entry.name, entry.help, entry.value);
+  }
 
  private:
   template <class Value>
