@@ -122,7 +122,47 @@ std::string Runtime::stuck_at(const Shard& shard) const {
   const std::source_location at = shard.running_at.load(std::memory_order_relaxed);
   return "shard " + std::to_string(shard.index()) + " has been in one turn for " +
          std::to_string(started ? span / 1'000'000 : 0) + " ms, " +
-         (at.line() ? "last seen at " + detail::describe(at) : "in work that is no coroutine");
+         (at.line() ? "last seen at " + detail::describe(at) : "in work that is no coroutine") +
+         owner_of_turn(shard);
+}
+
+std::string Runtime::owner_of_turn(const Shard& shard) const {
+  const std::uint32_t owner = shard.running_owner.load(std::memory_order_relaxed);
+  const std::size_t number = owner / Witness::owners;
+  if (number == 0) return {};
+  std::shared_lock lock(witnesses_mutex_);
+  const Witness* witness = number <= witnesses_.size() ? witnesses_[number - 1] : nullptr;
+  const std::string name = witness ? witness->owner_name(shard.index(), owner) : std::string();
+  return name.empty() ? name : ", in " + name;
+}
+
+std::string Runtime::describe_turn(unsigned shard) const {
+  const Shard& asked = *shards_[shard];
+  if (asked.turn_started_.load(std::memory_order_relaxed)) return stuck_at(asked);
+  return "shard " + std::to_string(shard) + " is between turns";
+}
+
+std::uint32_t Runtime::add_witness(const Witness& witness) {
+  constexpr std::size_t most = (std::size_t{1} << 32) / Witness::owners - 1;
+  std::unique_lock lock(witnesses_mutex_);
+  auto place = std::ranges::find(witnesses_, nullptr);
+  if (place == witnesses_.end()) {
+    if (witnesses_.size() == most) return 0;
+    place = witnesses_.insert(place, nullptr);
+  }
+  *place = &witness;
+  return static_cast<std::uint32_t>(place - witnesses_.begin() + 1) * Witness::owners;
+}
+
+void Runtime::remove_witness(const Witness& witness) noexcept {
+  std::unique_lock lock(witnesses_mutex_);
+  std::ranges::replace(witnesses_, &witness, static_cast<const Witness*>(nullptr));
+}
+
+void Runtime::let_witnesses_dump(Shard& shard, std::string& text) const {
+  std::shared_lock lock(witnesses_mutex_);
+  for (const Witness* witness : witnesses_)
+    if (witness) witness->dump(shard, text);
 }
 
 namespace {
@@ -490,6 +530,23 @@ void Runtime::on_every_shard(std::function<void(Shard&)> function) {
   });
 }
 
+std::vector<unsigned> Runtime::on_every_shard_until(Time limit,
+                                                    std::function<void(Shard&)> function) {
+  std::vector<unsigned> missing;
+  if (!threaded_) {
+    on_every_shard(std::move(function));
+    return missing;
+  }
+  Survey all(shards_.size());
+  survey(all, limit, [function = std::move(function)](Shard& shard) {
+    function(shard);
+    return std::vector<std::string>();
+  });
+  for (unsigned i = 0; i < shard_count(); ++i)
+    if (all.stuck[i]) missing.push_back(i);
+  return missing;
+}
+
 void Runtime::cancel_tasks() noexcept {
   for (unsigned i = 0; i < shard_count(); ++i) cancel_tasks(i);
 }
@@ -553,12 +610,27 @@ std::vector<MetricSample> Runtime::collect_metrics() {
   return total;
 }
 
-std::string Runtime::dump() {
-  std::vector<std::string> texts(shards_.size());
-  on_every_shard([&](Shard& shard) { texts[shard.index()] = shard.dump(); });
+std::string Runtime::dump(Duration patience) {
+  struct Texts {
+    std::mutex mutex;
+    std::vector<std::string> of;
+  };
+  auto texts = std::make_shared<Texts>();
+  texts->of.resize(shards_.size());
+  const auto missing = on_every_shard_until(after(patience), [texts](Shard& shard) {
+    std::string text = shard.dump();
+    std::scoped_lock lock(texts->mutex);
+    texts->of[shard.index()] = std::move(text);
+  });
+  for (const unsigned shard : missing) {
+    std::string text = "  did not answer: " + describe_turn(shard) + "\n";
+    std::scoped_lock lock(texts->mutex);
+    texts->of[shard] = std::move(text);
+  }
   std::string all;
-  for (std::size_t i = 0; i < texts.size(); ++i)
-    all += "shard " + std::to_string(i) + "\n" + texts[i];
+  std::scoped_lock lock(texts->mutex);
+  for (std::size_t i = 0; i < texts->of.size(); ++i)
+    all += "shard " + std::to_string(i) + "\n" + texts->of[i];
   return all;
 }
 

@@ -13,9 +13,11 @@
 #include <hyperframes/runtime/detail/launch.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/witness.hpp>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -79,6 +81,9 @@ class Runtime {
   StopReport stop(Duration deadline);
   /// Runs `function` on every shard, from a foreign thread, and waits.
   void on_every_shard(std::function<void(Shard&)> function);
+  /// The same, but waits until `limit` only. Returns the shards that have not run it by then; they
+  /// still will, so it must own what it uses.
+  std::vector<unsigned> on_every_shard_until(Time limit, std::function<void(Shard&)> function);
   /// Where no thread runs the shards (a stopped runtime, a driver that brings its own loop): runs
   /// what is ready or has been posted, once, without the reactors. For whoever must wait for that.
   void run_left_over();
@@ -86,8 +91,18 @@ class Runtime {
   std::uint64_t stall_count() const noexcept { return stalls_.load(std::memory_order_relaxed); }
   /// All counters, summed over the shards. From a foreign thread.
   std::vector<MetricSample> collect_metrics();
-  /// The chains of lines that every task of every shard waits on. From a foreign thread.
-  std::string dump();
+  /// The chains of lines that every task and every actor of every shard waits on, and which shards
+  /// did not answer within `patience` and what they do instead. From a foreign thread. A shard is
+  /// held up for the time it takes to copy a bounded number of lines.
+  std::string dump(Duration patience = 2s);
+  /// What that shard does at this moment, also if it is stuck in it: for how long, at which line,
+  /// in which actor. From any thread.
+  std::string describe_turn(unsigned shard) const;
+
+  /// Until `remove_witness`, which waits until nobody uses it any more, the witness is asked who
+  /// the owners are whose first number this returns; 0 when there are too many witnesses.
+  std::uint32_t add_witness(const Witness& witness);
+  void remove_witness(const Witness& witness) noexcept;
 
   // ---- The steps of `stop`, for a driver that runs the turns itself (no threads).
   void cancel_tasks() noexcept;
@@ -114,6 +129,8 @@ class Runtime {
   void run_shard(Shard& shard);
   bool await_end(std::size_t shard, Time until);
   std::string stuck_at(const Shard& shard) const;
+  std::string owner_of_turn(const Shard& shard) const;
+  void let_witnesses_dump(Shard& shard, std::string& text) const;
   void survey(Survey& survey, Time limit, std::function<std::vector<std::string>(Shard&)> ask);
   void shut_down(Time limit);
   void close_ended_shards();
@@ -140,6 +157,8 @@ class Runtime {
   std::mutex left_over_mutex_;
   std::vector<bool> ended_;  ///< Shards that no thread runs any more.
   std::condition_variable ended_changed_;
+  mutable std::shared_mutex witnesses_mutex_;  ///< Shared by all that ask them.
+  std::vector<const Witness*> witnesses_;      ///< By number; null: free.
 };
 
 namespace detail {

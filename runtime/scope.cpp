@@ -25,7 +25,8 @@ void Scope::spawn(Task<void> task, std::uint8_t group, std::source_location from
   auto* child = new Child(*this, from);
   children_.push_back(*child);
   ++running_;
-  child->launched.start(std::move(task), shard, group, deadline_);
+  child->launched.start(std::move(task), shard, group,
+                        shard.running_owner.load(std::memory_order_relaxed), deadline_);
 }
 
 void Scope::finished(detail::Launched& launched) noexcept {
@@ -59,22 +60,21 @@ class Scope::Emptied final : public detail::Waiter, public detail::Branches {
     return true;
   }
   void await_resume() const noexcept {}
-  std::string describe() const override;
+  void describe(AwaitChain& chain, unsigned level) const override;
 
  private:
   Scope& scope_;
 };
 
-std::string Scope::Emptied::describe() const {
-  constexpr std::size_t shown = 8;
-  std::string text = std::to_string(scope_.running_) + " tasks: ";
-  std::size_t count = 0;
+void Scope::Emptied::describe(AwaitChain& chain, unsigned level) const {
+  const bool too_deep = level >= AwaitChain::most_levels;
   scope_.children_.for_each([&](Child& child) {
-    if (++count > shown) return;
-    if (count > 1) text += "; ";
-    text += child.launched.chain();
+    if (too_deep || chain.branches.size() == AwaitChain::most_branches) {
+      ++chain.branches_left_out;
+    } else {
+      chain.branches.push_back(child.launched.chain(level));
+    }
   });
-  return "{" + text + (count > shown ? "; ...}" : "}");
 }
 
 namespace {

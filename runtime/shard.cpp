@@ -86,7 +86,7 @@ void Shard::spawn(Task<void> task, Group group, std::source_location from) {
   if (closed_) return;
   auto* root = new Root(*this, from);
   roots_.push_back(*root);
-  root->launched.start(std::move(task), *this, static_cast<std::uint8_t>(group));
+  root->launched.start(std::move(task), *this, static_cast<std::uint8_t>(group), 0);
   if (stopping_) root->cancel.cancel(Errc::shutting_down);
 }
 
@@ -254,6 +254,7 @@ std::uint32_t Shard::run_group(std::size_t group, std::uint32_t most, Time limit
     ++work_run_;
     work->run(work);
     running_at.store({}, std::memory_order_relaxed);
+    running_owner.store(0, std::memory_order_relaxed);
     if (++count < next_look || queue.empty()) continue;
     if (reactor_->now() >= limit) break;
     stride = std::min(2 * stride, longest_clock_stride);
@@ -413,13 +414,27 @@ Shard::Load Shard::load() const noexcept {
           ready[0].size(), ready_of_users(), roots_.size(), frames_->outstanding()};
 }
 
+std::vector<Shard::TaskState> Shard::tasks(std::size_t limit) const {
+  std::vector<TaskState> tasks;
+  const_cast<detail::List<Root>&>(roots_).for_each([&](Root& root) {
+    if (tasks.size() < limit)
+      tasks.push_back({AwaitPlace(root.launched.from()), root.launched.chain()});
+  });
+  return tasks;
+}
+
+std::string Shard::TaskState::to_string() const {
+  return "spawned at " + spawned_at.file + ":" + std::to_string(spawned_at.line) + ": " +
+         chain.to_string();
+}
+
 std::vector<std::string> Shard::describe_roots() const {
   std::vector<std::string> lines;
-  const_cast<detail::List<Root>&>(roots_).for_each([&](Root& root) {
-    const auto from = root.launched.from();
-    lines.push_back("shard " + std::to_string(index()) + ", spawned at " + from.file_name() + ":" +
-                    std::to_string(from.line()) + ": " + root.launched.chain());
-  });
+  for (const TaskState& task : tasks())
+    lines.push_back("shard " + std::to_string(index()) + ", " + task.to_string());
+  if (const std::size_t all = roots_.size(); all > lines.size())
+    lines.push_back("shard " + std::to_string(index()) + ", and " +
+                    std::to_string(all - lines.size()) + " more tasks");
   return lines;
 }
 
@@ -463,11 +478,12 @@ void Shard::report_backlog() noexcept {
   log::warning(text);
 }
 
-std::string Shard::dump() const {
+std::string Shard::dump() {
   std::string text;
   for (const auto& [where, count] : backlog())
     text += "  ready: " + std::to_string(count) + " x " + where + "\n";
   for (const auto& line : describe_roots()) text += "  " + line + "\n";
+  runtime_.let_witnesses_dump(*this, text);
   return text;
 }
 

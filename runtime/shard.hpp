@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <hyperframes/runtime/await_chain.hpp>
 #include <hyperframes/runtime/buffer.hpp>
 #include <hyperframes/runtime/detail/frame_pool.hpp>
 #include <hyperframes/runtime/detail/inbox.hpp>
@@ -135,14 +136,26 @@ class Shard : public detail::ShardCore {
     std::size_t frames;  ///< Coroutine frames and letters in use; 0 where they are on the heap.
   };
   Load load() const noexcept;
+  /// Writes it into `metrics()`: to be called before those are read.
+  void publish_load();
   /// What is ready to run, by the line it is resumed at: the most frequent first.
   struct Backlog {
     std::string where;
     std::size_t count;
   };
   std::vector<Backlog> backlog(std::size_t limit = 5) const;
-  /// The backlog, and every root task with the chain of lines it is suspended on.
-  std::string dump() const;
+  /// A task that the shard owns, and what it waits for.
+  struct TaskState {
+    AwaitPlace spawned_at;
+    AwaitChain chain;
+    std::string to_string() const;  ///< "spawned at main.cpp:12: serve() (main.cpp:20)".
+  };
+  static constexpr std::size_t shown_tasks = 1000;
+  /// The oldest tasks, `limit` at most; load().root_tasks counts all.
+  std::vector<TaskState> tasks(std::size_t limit = shown_tasks) const;
+  /// The backlog, every task (the oldest, if there are very many) with the chain of lines it is
+  /// suspended on, and what the runtime's witnesses add: their actors.
+  std::string dump();
 
  private:
   friend class Runtime;
@@ -183,7 +196,6 @@ class Shard : public detail::ShardCore {
   /// Takes in and runs what is still on its way, and hands over what that leaves for others. False
   /// if there was nothing.
   bool run_left_over() noexcept;
-  void publish_load();
   std::vector<std::string> describe_roots() const;
 
   Runtime& runtime_;

@@ -39,12 +39,14 @@ struct Launched::Runner {
 
 Launched::Runner Launched::run(Task<void> task, Launched& self) { co_await std::move(task); }
 
-void Launched::start(Task<void> task, ShardCore& core, std::uint8_t group, Time deadline) noexcept {
+void Launched::start(Task<void> task, ShardCore& core, std::uint8_t group, std::uint32_t owner,
+                     Time deadline) noexcept {
   const auto handle = run(std::move(task), *this).handle;
   frame_ = handle;
   promise_ = &handle.promise();
   promise_->core = &core;
   promise_->group = group;
+  promise_->owner = owner;
   promise_->cancel = cancel_;
   promise_->deadline = deadline;
   promise_->schedule();
@@ -65,25 +67,10 @@ void Launched::FinishedWork::run(Work* work) noexcept {
   self.finished_(self);
 }
 
-std::string describe(const std::source_location& place) {
-  const std::string_view file = place.file_name();
-  const auto slash = file.rfind('/');
-  return std::string(place.function_name()) + " (" +
-         std::string(slash == file.npos ? file : file.substr(slash + 1)) + ":" +
-         std::to_string(place.line()) + ")";
-}
+std::string describe(const std::source_location& place) { return AwaitPlace(place).to_string(); }
 
-std::string Launched::chain() const {
-  std::string text;
-  const PromiseBase* last = nullptr;
-  for (const PromiseBase* at = promise_ ? promise_->child : nullptr; at; at = at->child) {
-    last = at;
-    if (!at->suspended_at.line()) continue;
-    if (!text.empty()) text += " > ";
-    text += describe(at->suspended_at);
-  }
-  if (last && last->branches) text += " > " + last->branches->describe();
-  return text.empty() ? "not started" : text;
+AwaitChain Launched::chain(unsigned level) const {
+  return chain_of(promise_ ? promise_->child : nullptr, level);
 }
 
 void start_on(Shard& shard, std::function<Task<void>()> make, std::source_location from) {

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <hyperframes/runtime/await_chain.hpp>
 #include <hyperframes/runtime/detail/promise.hpp>
 #include <hyperframes/runtime/task.hpp>
 #include <source_location>
@@ -30,14 +31,14 @@ class Launched : public ListNode {
   ~Launched();
 
   /// Queues the task's start on `core`, the current shard.
-  void start(Task<void> task, ShardCore& core, std::uint8_t group,
+  void start(Task<void> task, ShardCore& core, std::uint8_t group, std::uint32_t owner,
              Time deadline = no_deadline) noexcept;
 
   std::exception_ptr failure;
   std::source_location from() const noexcept { return from_; }
   void* context() const noexcept { return context_; }
-  /// The lines it is suspended on, outermost first.
-  std::string chain() const;
+  /// The lines it is suspended on.
+  AwaitChain chain(unsigned level = 0) const;
 
  private:
   struct Runner;

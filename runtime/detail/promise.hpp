@@ -11,15 +11,19 @@
 #include <hyperframes/runtime/detail/work.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <source_location>
-#include <string>
 #include <utility>
+
+namespace hyperframes {
+struct AwaitChain;
+}
 
 namespace hyperframes::detail {
 
 /// What a coroutine waits for that is not one chain but several: a dump goes on there.
 class Branches {
  public:
-  virtual std::string describe() const = 0;
+  /// Adds them to `chain`. At `level` AwaitChain::most_levels it only counts them.
+  virtual void describe(AwaitChain& chain, unsigned level) const = 0;
 
  protected:
   ~Branches() = default;
@@ -58,6 +62,7 @@ class PromiseBase : public Work {
     core = from.core;
     cancel = from.cancel;
     deadline = from.deadline;
+    owner = from.owner;
     group = from.group;
     from.child = this;
   }
@@ -77,6 +82,7 @@ class PromiseBase : public Work {
   /// Says that control goes back to where this coroutine is suspended.
   void note_resumed() const noexcept {
     core->running_at.store(suspended_at, std::memory_order_relaxed);
+    core->running_owner.store(owner, std::memory_order_relaxed);
   }
   static void resume(Work* self) noexcept {
     auto& promise = *static_cast<PromiseBase*>(self);
@@ -93,6 +99,7 @@ class PromiseBase : public Work {
   Time deadline = no_deadline;  ///< Nobody waits any longer for what this chain works on.
   const Branches* branches = nullptr;
   std::source_location suspended_at;
+  std::uint32_t owner = 0;  ///< On whose behalf it runs, as a Witness numbers them; 0: nobody's.
   std::uint8_t group = 1;
   bool queued = false;
   bool is_turn = false;  ///< An actor's turn: the end of the way up through the parents.

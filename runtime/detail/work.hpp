@@ -74,6 +74,8 @@ struct ShardCore {
   /// The line of the co_await that was passed last: other threads read it when this one is stuck.
   std::atomic<std::source_location> running_at{};
   static_assert(std::atomic<std::source_location>::is_always_lock_free);
+  /// On whose behalf the work runs: other threads read it as well.
+  std::atomic<std::uint32_t> running_owner{0};
 };
 
 }  // namespace hyperframes::detail
