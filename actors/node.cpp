@@ -1,12 +1,15 @@
 #include <hyperframes/actors/node.hpp>
 
 #include <algorithm>
+#include <hyperframes/actors/detail/inspection.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
+#include <hyperframes/actors/detail/page.hpp>
 #include <hyperframes/actors/detail/remote.hpp>
 #include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <thread>
 #include <utility>
 
 #include "hyperframes_system.fbs.hpp"
@@ -65,6 +68,14 @@ Registry::Entry Registry::find(const std::string& name) const {
   const auto entry = entries_.find(name);
   return entry == entries_.end() ? Entry{} : entry->second;
 }
+std::string Registry::name_in(unsigned shard, std::uint32_t slot) const {
+  std::scoped_lock lock(mutex_);
+  for (const auto& [name, entry] : entries_) {
+    const std::uint64_t id = entry.address.id;
+    if (actor_id::shard_of(id) == shard && actor_id::slot_of(id) == slot) return name;
+  }
+  return {};
+}
 std::vector<std::string> Registry::names() const {
   std::scoped_lock lock(mutex_);
   std::vector<std::string> names;
@@ -78,11 +89,19 @@ std::vector<std::string> Registry::names() const {
 NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
     : node(node), runtime(runtime), options(std::move(given)) {
   shards_.resize(runtime.shard_count());
+  first_owner_ = runtime.add_witness(*this);
   runtime.on_every_shard([this](Shard& shard) {
     shards_[shard.index()] = std::make_unique<NodeShard>(*this, shard);
     if (shard.index() == 0) start_directory();
   });
-  if (options.network) network_ = std::make_unique<net::Network>(runtime, *options.network, *this);
+  try {
+    if (options.network)
+      network_ = std::make_unique<net::Network>(runtime, *options.network, *this);
+    if (!options.http_address.empty()) page_ = std::make_unique<Page>(*this, options.http_address);
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
 // The first actor of the first shard: other nodes know its id.
@@ -92,7 +111,12 @@ void NodeCore::start_directory() {
                    .parent = {}});
 }
 
-NodeCore::~NodeCore() {
+NodeCore::~NodeCore() { end(); }
+
+void NodeCore::end() noexcept {
+  page_.reset();
+  runtime.remove_witness(*this);
+  await_inspections();
   network_.reset();
   runtime.on_every_shard([this](Shard& shard) { at(shard.index()).destroy_actors(); });
   drain();
@@ -101,6 +125,14 @@ NodeCore::~NodeCore() {
     for (auto& [key, peer] : peers_) peer->release(shard.index());
     shards_[shard.index()].reset();
   });
+}
+
+// Those that shards still have to come to refer to parts of this node.
+void NodeCore::await_inspections() noexcept {
+  while (inspections.load() > 0) {
+    runtime.run_left_over();
+    std::this_thread::sleep_for(1ms);
+  }
 }
 
 // Until nothing that parts of this node sent each other is under way any more.
@@ -124,6 +156,37 @@ NodeShard& NodeCore::here() {
     throw Error(Errc::invalid_argument, "use node '" + options.name + "'",
                 "the caller runs on no shard of its runtime", "use Runtime::run");
   return at(shard->index());
+}
+
+// ---- what it does, for people -----------------------------------------------
+
+std::string NodeCore::owner_name(unsigned shard, std::uint32_t owner) const {
+  const std::uint32_t slot = owner - first_owner_;
+  const std::string name = registry.name_in(shard, slot);
+  const std::string of_node = " of node '" + options.name + "'";
+  if (!name.empty()) return "actor '" + name + "'" + of_node;
+  return "an actor without a name (the " + std::to_string(slot) + "th on its shard)" + of_node;
+}
+
+void NodeCore::dump(Shard& shard, std::string& text) const {
+  constexpr std::uint32_t most_cells = 16'384, most_actors = 200;
+  constexpr std::size_t most_turns = 8;
+  NodeShard* const part = shards_[shard.index()].get();
+  if (!part) return;
+  const std::uint32_t cells = std::min(part->slot_count(), most_cells);
+  std::size_t shown = 0, left_out = 0;
+  for (std::uint32_t slot = 0; slot < cells; ++slot) {
+    ActorCell* const cell = part->cell_in(slot);
+    if (!cell || (cell->turns.empty() && cell->mailbox.empty())) continue;
+    if (++shown > most_actors) {
+      ++left_out;
+    } else {
+      text += "  " + cell->report(most_turns).to_string() + "\n";
+    }
+  }
+  if (left_out > 0) text += "  and " + std::to_string(left_out) + " more actors that wait\n";
+  if (cells < part->slot_count())
+    text += "  not looked at: " + std::to_string(part->slot_count() - cells) + " actors\n";
 }
 
 net::Network& NodeCore::network() {
@@ -236,6 +299,20 @@ std::vector<std::string> Node::names() const { return core_->registry.names(); }
 std::size_t Node::actor_count() const {
   detail::NodeShard& here = core_->here();
   return here.actor_count() - (here.shard.index() == 0 ? 1 : 0);  // the directory is not the user's
+}
+
+Task<NodeReport> Node::inspect(InspectOptions options) const {
+  core_->here();  // throws off the shards
+  const auto inspection = detail::Inspection::begin(*core_, options);
+  co_return co_await inspection->result();
+}
+
+NodeReport Node::inspect_from_outside(InspectOptions options) const {
+  return detail::Inspection::begin(*core_, options)->wait();
+}
+
+std::string Node::http_address() const {
+  return core_->page() ? core_->page()->address() : std::string();
 }
 
 Result<ActorRef> Node::find(const std::string& name, std::uint64_t service_id) const {

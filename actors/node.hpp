@@ -17,6 +17,7 @@
 #include <hyperframes/actors/down.hpp>
 #include <hyperframes/actors/inbox.hpp>
 #include <hyperframes/actors/ref.hpp>
+#include <hyperframes/actors/report.hpp>
 #include <hyperframes/actors/spawn_options.hpp>
 #include <hyperframes/actors/within.hpp>
 #include <hyperframes/net/network.hpp>
@@ -99,6 +100,11 @@ class Node {
     std::optional<net::Network::Options> network{};
     /// Called on the shard where a letter died. Must not throw or suspend.
     std::function<void(const DeadLetter&)> on_dead_letter{};
+    /// HOST:PORT, such as "127.0.0.1:9464", on which the node shows what it does to programs of
+    /// this host: Prometheus text at /metrics, the actors at /actors (JSON) and /dump (text). Only
+    /// loopback, since nobody has to prove who they are; port 0 picks one. Empty: off. It has
+    /// threads of its own. The constructor throws what stands in the way.
+    std::string http_address{};
   };
 
   explicit Node(Runtime& runtime) : Node(runtime, Options()) {}
@@ -161,6 +167,14 @@ class Node {
   std::vector<std::string> names() const;
   /// Actors that have not ended, on the current shard.
   std::size_t actor_count() const;
+
+  /// What the actors of all shards do, and which lines they wait on (actors/report.hpp). A shard
+  /// that does not answer in time is named with what holds it up.
+  Task<NodeReport> inspect(InspectOptions options = {}) const;
+  /// The same from a thread that is no shard.
+  NodeReport inspect_from_outside(InspectOptions options = {}) const;
+  /// Where Options::http_address is served, with the port that was picked; empty if it is off.
+  std::string http_address() const;
 
   /// Tells an actor to stop: it takes no more letters, its turns are cancelled. Does not wait.
   void stop(const ActorRef& actor);

@@ -26,6 +26,26 @@ find_package(pybind11 CONFIG QUIET)
 hyperframes_note_optional(Python pybind11_FOUND "${pybind11_VERSION}" pybind11-dev
                           "the Python module")
 
+# The pages of a node, and the tools that read them. Private to the sources that include it.
+set(HYPERFRAMES_HTTP "")
+pkg_check_modules(HYPERFRAMES_HTTPLIB QUIET IMPORTED_TARGET GLOBAL cpp-httplib)
+if(HYPERFRAMES_HTTPLIB_FOUND)
+  set(HYPERFRAMES_HTTP PkgConfig::HYPERFRAMES_HTTPLIB)
+  hyperframes_note_link(PkgConfig::HYPERFRAMES_HTTPLIB
+    "hyperframes_find_module(HYPERFRAMES_HTTPLIB \"cpp-httplib\" libcpp-httplib-dev)"
+    cpp-httplib libcpp-httplib-dev)
+  hyperframes_feature(HTTP ON "a node's metrics and actors; hyperframes actors, hyperframes top"
+                      "${HYPERFRAMES_HTTPLIB_VERSION}")
+else()
+  hyperframes_feature(HTTP OFF "no libcpp-httplib-dev: nodes show no metrics, actors and top can't ask")
+endif()
+# hyperframes_uses_http(detail/page.cpp): sources that do without it where it is not there.
+function(hyperframes_uses_http)
+  if(HYPERFRAMES_HTTP)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS HYPERFRAMES_HTTP=1)
+  endif()
+endfunction()
+
 find_path(ASIO_INCLUDE_DIR asio.hpp)
 set(asio_version "")
 if(ASIO_INCLUDE_DIR)

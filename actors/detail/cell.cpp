@@ -11,6 +11,7 @@
 #include <hyperframes/actors/detail/stream_end.hpp>
 #include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/actors/inbox.hpp>
+#include <hyperframes/actors/report.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <new>
 #include <utility>
@@ -73,6 +74,7 @@ struct ActorCell::Turn : ListNode {
   TurnKind kind = TurnKind::letter;
   bool exclusive = false;
   const MethodInfo* method = nullptr;
+  Time since{};  ///< When it was suspended for the first time.
   std::coroutine_handle<> frame;
 
   static Turn& make(ActorCell& cell, Task<void> task, TurnKind kind, bool exclusive,
@@ -124,6 +126,8 @@ ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKin
   turn.core = handler.core;
   turn.group = handler.group;
   turn.is_turn = true;
+  turn.owner = handler.owner;
+  turn.since = cell.home->shard.now();
   turn.child = &handler;
   handler.parent = &turn;
   turn.cell = &cell;
@@ -141,7 +145,8 @@ ActorCell::ActorCell(NodeShard& home, std::uint32_t slot) noexcept
       home(&home),
       core(&home.shard),
       delivered(home.delivered),
-      slot(slot) {}
+      slot(slot),
+      owner(home.owner_of(slot)) {}
 ActorCell::~ActorCell() = default;
 
 const std::string& ActorCell::name() const noexcept {
@@ -160,6 +165,70 @@ const ServiceInfo* ActorCell::service() const noexcept {
 }
 
 void ActorCell::home_schedule() noexcept { home->shard.schedule(this, group()); }
+
+// ---- what it does, for people -----------------------------------------------
+
+namespace {
+
+const char* name_of(ActorCell::Phase phase) noexcept {
+  switch (phase) {
+    case ActorCell::Phase::free: return "free";
+    case ActorCell::Phase::starting: return "starting";
+    case ActorCell::Phase::open: return "open";
+    case ActorCell::Phase::stopping: return "stopping";
+    case ActorCell::Phase::closing: return "closing";
+    case ActorCell::Phase::pausing: return "pausing";
+  }
+  return "unknown";
+}
+
+const char* name_of(ActorCell::TurnKind kind) noexcept {
+  switch (kind) {
+    case ActorCell::TurnKind::letter: return "letter";
+    case ActorCell::TurnKind::down: return "down";
+    case ActorCell::TurnKind::started: return "started";
+    case ActorCell::TurnKind::stopping: return "stopping";
+    case ActorCell::TurnKind::background: return "background";
+    case ActorCell::TurnKind::inbox: return "inbox";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+ActorReport ActorCell::report(std::size_t most_turns) {
+  ActorReport report;
+  report.id = id;
+  report.name = name();
+  if (const ServiceInfo* info = service()) report.service = info->name;
+  report.shard = home->shard.index();
+  report.state = name_of(phase);
+  report.busy = busy;
+  report.mailbox_messages = mailbox.size();
+  report.mailbox_bytes = mailbox_bytes;
+  report.mailbox_limit = limits->messages;
+  report.waiting_senders = senders.size() + arrivals.size();
+  report.handled = handled;
+  report.owner = owner;
+  if (more) {
+    report.parent = more->parent.id;
+    report.restarts = more->restart_count;
+    report.last_failure = more->last_failure;
+  }
+  turns.for_each([&](Turn& turn) {
+    if (report.turns.size() == most_turns) {
+      ++report.turns_left_out;
+      return;
+    }
+    const auto& root = static_cast<const Turn::promise_type&>(turn);
+    report.turns.push_back({.kind = name_of(turn.kind),
+                            .method = turn.method ? turn.method->name : "",
+                            .exclusive = turn.exclusive,
+                            .suspended_for = home->shard.now() - turn.since,
+                            .chain = chain_of(root.child)});
+  });
+  return report;
+}
 
 // ---- the mailbox ------------------------------------------------------------
 
@@ -396,6 +465,7 @@ void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive, const
   PromiseBase& promise = handle.promise();
   promise.core = &home->shard;
   promise.cancel = kind == TurnKind::stopping ? nullptr : &cancel;
+  promise.owner = owner;
   promise.group = static_cast<std::uint8_t>(group());
   promise.deadline = deadline;
   running = true;
@@ -421,6 +491,7 @@ void ActorCell::start_background(Task<void> task) noexcept {
   PromiseBase& promise = task.handle().promise();
   promise.core = &home->shard;
   promise.cancel = &cancel;
+  promise.owner = owner;
   promise.group = static_cast<std::uint8_t>(group());
   turns.push_back(Turn::make(*this, std::move(task), TurnKind::background, false, nullptr));
   promise.schedule();
@@ -567,6 +638,7 @@ void ActorCell::begin_end(ExitReason reason, std::string text) noexcept {
   CellExtras& extras = this->extras();
   extras.reason = reason;
   extras.text = std::move(text);
+  if (reason == ExitReason::crashed) extras.last_failure = extras.text;
   extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox;
   phase = Phase::closing;
   if (running || !turns.empty()) cancel.cancel(Errc::cancelled);
@@ -677,6 +749,7 @@ bool ActorCell::plan_restart() noexcept {
   for (std::size_t i = 0; i < extras.restarts.size() && pause < policy.backoff_max; ++i) pause *= 2;
   pause = std::min(pause, policy.backoff_max);
   extras.restarts.push_back(now);
+  ++extras.restart_count;
   home->restarts.add();
   log::warning(
       "actor '" + extras.name + "' " + (crashed ? "crashed: " + extras.text : "ended") +
@@ -697,7 +770,7 @@ void ActorCell::restart() noexcept {
     home->crashes.add();
     constructor_failed();
     more->reason = ExitReason::crashed;
-    more->text = text_of(std::current_exception());
+    more->text = more->last_failure = text_of(std::current_exception());
     if (!plan_restart()) finish();
     return;
   }

@@ -19,6 +19,7 @@
 
 namespace hyperframes {
 class Actor;
+struct ActorReport;
 
 namespace detail {
 
@@ -109,6 +110,8 @@ struct CellExtras {
   // Restarts.
   const ServiceInfo* service = nullptr;  ///< Of the last object, from its end on.
   std::vector<Time> restarts;            ///< Those within the policy's period, oldest first.
+  std::uint64_t restart_count = 0;       ///< All of them.
+  std::string last_failure;              ///< What the last crash said.
 
   // Others.
   Address parent;
@@ -179,6 +182,8 @@ class ActorCell final : public Work {
   CellExtras& extras();
   /// Also between restarts; null only before the first object was made.
   const ServiceInfo* service() const noexcept;
+  /// What it does now, with at most so many of its suspended turns.
+  ActorReport report(std::size_t most_turns);
 
   // ---- letters --------------------------------------------------------------
   enum class Taken : std::uint8_t { yes, full, refused };
@@ -242,6 +247,7 @@ class ActorCell final : public Work {
   ShardCore* const core;  ///< The home's shard.
   Counter& delivered;     ///< Of the home.
   const std::uint32_t slot;
+  const std::uint32_t owner;  ///< Of its coroutines (runtime/witness.hpp).
   std::uint32_t generation = 0;
   std::uint64_t id = 0;
   Actor* object = nullptr;
@@ -289,6 +295,7 @@ class ActorCell final : public Work {
                   Time deadline = no_deadline) noexcept {
     Task<void> task;
     running = true;
+    core->running_owner.store(owner, std::memory_order_relaxed);
     try {
       task = call();
     } catch (...) {

@@ -1,9 +1,11 @@
 // What the parts of a node share: names, peers, the network.
 #pragma once
 
+#include <atomic>
 #include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/net/network.hpp>
+#include <hyperframes/runtime/witness.hpp>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +15,7 @@
 
 namespace hyperframes::detail {
 
+class Page;
 class RemotePeer;
 
 /// The actors' names. Off the path of messages, and asked from every shard: so one lock guards it.
@@ -30,13 +33,15 @@ class Registry {
   /// An entry without service: no such name.
   Entry find(const std::string& name) const;
   std::vector<std::string> names() const;
+  /// The name of the actor in that slot of that shard; empty if it has none.
+  std::string name_in(unsigned shard, std::uint32_t slot) const;
 
  private:
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;
 };
 
-class NodeCore final : public net::MessageHandler {
+class NodeCore final : public net::MessageHandler, public Witness {
  public:
   NodeCore(Node& node, Runtime& runtime, Node::Options options);
   ~NodeCore();
@@ -54,6 +59,13 @@ class NodeCore final : public net::MessageHandler {
   void on_session_up(net::Session& session) noexcept override;
   void on_session_down(net::Session& session, const Error& reason) noexcept override;
 
+  std::string owner_name(unsigned shard, std::uint32_t owner) const override;
+  void dump(Shard& shard, std::string& text) const override;
+  std::uint32_t first_owner() const noexcept { return first_owner_; }
+  /// Null if the node serves none.
+  const Page* page() const noexcept { return page_.get(); }
+  std::atomic<int> inspections{0};  ///< That still look at a shard's part.
+
   Node& node;
   Runtime& runtime;
   const Node::Options options;
@@ -62,11 +74,15 @@ class NodeCore final : public net::MessageHandler {
  private:
   void start_directory();
   void drain() noexcept;
+  void await_inspections() noexcept;
+  void end() noexcept;
 
+  std::uint32_t first_owner_ = 0;
   std::vector<std::unique_ptr<NodeShard>> shards_;
   std::mutex peers_mutex_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::unique_ptr<RemotePeer>> peers_;
   std::unique_ptr<net::Network> network_;
+  std::unique_ptr<Page> page_;
 };
 
 }  // namespace hyperframes::detail

@@ -106,6 +106,10 @@ NodeShard::~NodeShard() {
 
 NodeShard& NodeShard::sibling(unsigned shard_index) noexcept { return core.at(shard_index); }
 
+std::uint32_t NodeShard::owner_of(std::uint32_t slot) const noexcept {
+  return core.first_owner() && slot < Witness::owners ? core.first_owner() + slot : 0;
+}
+
 // ---- actors -----------------------------------------------------------------
 
 ActorCell& NodeShard::cell_at(std::uint32_t slot) noexcept {

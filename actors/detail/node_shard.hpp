@@ -58,6 +58,15 @@ class NodeShard {
   /// Ends every actor at once, without grace. Nothing can be spawned afterwards.
   void destroy_actors() noexcept;
   bool closed() const noexcept { return closed_; }
+  /// The owner number of the coroutines of the actor in that slot; 0 where there is none.
+  std::uint32_t owner_of(std::uint32_t slot) const noexcept;
+  /// Cells are numbered below this.
+  std::uint32_t slot_count() const noexcept { return next_slot_; }
+  /// Null if the cell is free.
+  ActorCell* cell_in(std::uint32_t slot) noexcept {
+    ActorCell& cell = cell_at(slot);
+    return cell.phase == ActorCell::Phase::free ? nullptr : &cell;
+  }
 
   template <class Visit>
   void for_each_cell(Visit&& visit) {

@@ -1,0 +1,263 @@
+// The pages of a node, asked for over real sockets.
+#include <hyperframes/actors/detail/page.hpp>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <hyperframes/actors/node.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <sstream>
+#include <thread>
+
+#include "../runtime/captured_log.hpp"
+#include "support.hpp"
+
+using namespace actor_test;
+using hf::Task;
+
+namespace {
+
+/// A connection to 127.0.0.1:PORT, closed with it.
+class Client {
+ public:
+  explicit Client(const std::string& address) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port =
+        htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+  }
+  ~Client() { ::close(socket_); }
+  Client(const Client&) = delete;
+  void send(const std::string& text) {
+    REQUIRE(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size()));
+  }
+  std::string receive_all() {
+    std::string text;
+    char bytes[4096];
+    for (ssize_t got = 0; (got = ::recv(socket_, bytes, sizeof bytes, 0)) > 0;)
+      text.append(bytes, static_cast<std::size_t>(got));
+    return text;
+  }
+
+ private:
+  int socket_;
+};
+
+struct Answer {
+  std::string head, body;
+};
+
+Answer get(const std::string& address, const std::string& path,
+           const std::string& host = "localhost") {
+  Client client(address);
+  client.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
+  const std::string text = client.receive_all();
+  const auto end = text.find("\r\n\r\n");
+  REQUIRE(end != std::string::npos);
+  return {text.substr(0, end), text.substr(end + 4)};
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Null where the build has no HTTP.
+std::unique_ptr<hf::Node> node_with_page(hf::Runtime& runtime, hf::Node::Options options = {}) {
+  options.name = "paged";
+  if (options.http_address.empty()) options.http_address = "127.0.0.1:0";
+  try {
+    return std::make_unique<hf::Node>(runtime, options);
+  } catch (const hf::Error& error) {
+    if (error.is(hf::Errc::unsupported)) SKIP(error.what());
+    throw;
+  }
+}
+
+int status_of(const std::string& command) {
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("a node shows its actors as JSON and as text, and its metrics to Prometheus") {
+  hf::Runtime runtime({.shards = 2});
+  const auto node = node_with_page(runtime);
+  const std::string address = node->http_address();
+  CHECK(address.starts_with("127.0.0.1:"));
+  CHECK(!address.ends_with(":0"));
+  runtime.run([&](hf::Runtime&) -> Task<void> {
+    const auto ref = co_await node->spawn<Counter>({.name = "counted", .shard = 1}, nullptr);
+    for (int i = 0; i < 3; ++i) co_await ref.add({.delta = 1});
+  });
+  const Answer actors = get(address, "/actors");
+  CHECK(actors.head.starts_with("HTTP/1.1 200"));
+  CHECK(contains(actors.head, "application/json"));
+  CHECK(contains(actors.body, "\"name\":\"counted\""));
+  CHECK(contains(actors.body, "\"handled\":3"));
+  CHECK(contains(get(address, "/dump").body, "counted (demo.Counter): open"));
+  const Answer metrics = get(address, "/metrics");
+  CHECK(contains(metrics.head, "text/plain; version=0.0.4"));
+  CHECK(contains(metrics.body, "hyperframes_turns_total{shard=\"1\"} "));
+  CHECK(contains(metrics.body, "hyperframes_busy_seconds_total{shard=\"0\"} "));
+  CHECK(contains(metrics.body, "hyperframes_shard_up{shard=\"0\"} 1\n"));
+  CHECK(contains(metrics.body,
+                 "hyperframes_actor_handled_total{actor=\"counted\","
+                 "service=\"demo.Counter\",shard=\"1\"} 3\n"));
+  CHECK(contains(get(address, "/").body, "/metrics"));
+  CHECK(get(address, "/nosuch").head.starts_with("HTTP/1.1 404"));
+}
+
+TEST_CASE("promtool finds nothing to complain of in a node's metrics") {
+  if (status_of("command -v promtool > /dev/null") != 0)
+    SKIP("promtool is missing; on Debian: apt-get install prometheus");
+  hf::Runtime runtime({.shards = 2});
+  hf::Node::Options options;
+  options.network.emplace();
+  const auto node = node_with_page(runtime, options);
+  hf::Node::Options peers;
+  peers.network.emplace();
+  hf::Node peer(runtime, peers);
+  runtime.run([&](hf::Runtime&) -> Task<void> {
+    co_await node->spawn<Counter>("with \"quotes\", \\ and\nlines", nullptr);
+    const auto bound = co_await node->listen(hf::net::Endpoint::parse("tcp://127.0.0.1:0"));
+    co_await peer.connect(bound);
+  });
+  runtime.on_every_shard(
+      [](hf::Shard& shard) { shard.metrics().histogram("test_ns", "For the test").record(100); });
+  const std::string text = get(node->http_address(), "/metrics").body;
+  for (const char* name : {"hyperframes_session_credit_bytes", "hyperframes_session_info",
+                           "transport=\"tcp\"", "test_seconds_bucket"})
+    CHECK(contains(text, name));
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("hyperframes-metrics-" + std::to_string(::getpid()));
+  std::ofstream(file) << text;
+  INFO(text);
+  CHECK(status_of("promtool check metrics < '" + file.string() + "'") == 0);
+  std::filesystem::remove(file);
+  runtime.run([&](hf::Runtime&) { return peer.close(1s); });
+  runtime.run([&](hf::Runtime&) { return node->close(1s); });
+}
+
+TEST_CASE("pages are served on loopback only, and an address that is taken is an error") {
+  hf::Runtime runtime({.shards = 1});
+  const auto code = [&](const std::string& address) {
+    try {
+      hf::Node::Options options;
+      options.http_address = address;
+      const hf::Node node(runtime, options);
+    } catch (const hf::Error& error) {
+      return error.code();
+    }
+    return std::error_code();
+  };
+  const auto node = node_with_page(runtime);
+  CHECK(code("0.0.0.0:0") == hf::make_error_code(hf::Errc::unauthenticated));
+  CHECK(code("10.0.0.1:0") == hf::make_error_code(hf::Errc::unauthenticated));
+  CHECK(code("nonsense:port") == hf::make_error_code(hf::Errc::invalid_argument));
+  CHECK(code(node->http_address()) == std::errc::address_in_use);
+  CHECK(code("localhost:0") == std::error_code());
+}
+
+TEST_CASE("a web page under another name than this host's may not read a node's pages") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  for (const char* host : {"evil.example", "evil.example:80", "", "[2001:db8::1]:80"}) {
+    INFO(host);
+    const Answer answer = get(node->http_address(), "/actors", host);
+    CHECK(answer.head.starts_with("HTTP/1.1 403"));
+    CHECK(!contains(answer.body, "actors"));
+  }
+  for (const char* host : {"localhost:1", "127.0.0.1", "[::1]:80", "[::1]"})
+    CHECK(get(node->http_address(), "/actors", host).head.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("silent and garbling clients do not keep a page from others, nor the node from its end") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  const std::string address = node->http_address();
+  Client silent(address), half(address), garbage(address);
+  half.send("GET /actors HTT");
+  garbage.send(std::string(100'000, '\xff'));
+  CHECK(contains(get(address, "/actors").body, "\"actors\""));
+}
+
+TEST_CASE("a page answers while a shard is stuck, and says in which actor") {
+  class Stubborn final : public demo::OtherCounter::Actor {
+   public:
+    explicit Stubborn(const std::atomic<bool>* released) : released_(released) {}
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      while (!*released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      co_return;
+    }
+
+   private:
+    const std::atomic<bool>* released_;
+  };
+  hf::test::CapturedLog log;
+  hf::Runtime runtime({.shards = 2});
+  std::atomic<bool> released{false};
+  const auto node = node_with_page(runtime);
+  const auto stubborn = runtime.run([&](hf::Runtime&) {
+    return node->spawn<Stubborn>({.name = "stubborn", .shard = 1}, &released);
+  });
+  runtime.run([&](hf::Runtime&) -> Task<void> { co_await stubborn.tell_add({.delta = 1}); });
+  std::string body;
+  do {
+    body = get(node->http_address(), "/actors").body;
+  } while (!contains(body, "in actor 'stubborn' of node 'paged'"));
+  CHECK(contains(get(node->http_address(), "/metrics").body,
+                 "hyperframes_shard_up{shard=\"1\"} 0\n"));
+  released = true;
+}
+
+TEST_CASE("while pages are watched, an actor that works all the time is seen to") {
+  class Worker final : public demo::OtherCounter::Actor {
+   public:
+    explicit Worker(const std::atomic<bool>* released) : released_(released) {}
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      while (!*released_) co_await hf::yield();
+    }
+
+   private:
+    const std::atomic<bool>* released_;
+  };
+  hf::Runtime runtime({.shards = 1});
+  std::atomic<bool> released{false};
+  const auto node = node_with_page(runtime);
+  runtime.run([&](hf::Runtime&) -> Task<void> {
+    const auto ref = co_await node->spawn<Worker>("worker", &released);
+    co_await ref.tell_add({.delta = 1});
+  });
+  const auto samples_of = [](const std::string& body) {
+    const std::string key = "\"busy_samples\":";
+    unsigned long most = 0;
+    for (auto at = body.find(key); at != std::string::npos; at = body.find(key, at + 1))
+      most = std::max(most, std::strtoul(body.c_str() + at + key.size(), nullptr, 10));
+    return most;
+  };
+  while (samples_of(get(node->http_address(), "/actors").body) < 10)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  released = true;
+}
+
+TEST_CASE("serving pages leaves the process's signals as they were") {
+  struct sigaction before{}, after{};
+  ::sigaction(SIGPIPE, nullptr, &before);
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  ::sigaction(SIGPIPE, nullptr, &after);
+  CHECK(before.sa_handler == after.sa_handler);
+}
