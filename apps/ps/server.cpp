@@ -65,7 +65,11 @@ class Server {
       : options_(std::move(options)),
         runtime_(runtime),
         folder_(folder),
-        node_(runtime, {.name = folder.identity().name, .network = network_options()}) {
+        node_(runtime, {.name = folder.identity().name,
+                        .network = network_options(),
+                        .http_address = options_.http_addr}) {
+    if (const auto page = node_.http_address(); !page.empty())
+      log::info("shows what it does at http://" + page);
     for (unsigned i = 0; i < runtime.shard_count(); ++i)
       feeds_.push_back(std::make_unique<ViewFeed>());
   }
@@ -91,6 +95,8 @@ class Server {
   }
 
   void request_stop() noexcept { stop_.set(); }
+  /// From a thread that is no shard.
+  void log_report() const { log::info(node_.inspect_from_outside().to_string()); }
 
  private:
   bool coordinates() const noexcept { return options_.coordinator_addr.empty(); }
@@ -406,12 +412,14 @@ int run_server(ServerOptions options) try {
   Server server(std::move(options), runtime, folder);
   Server* const target = &server;
   const SignalWatch::Ending ending(signals);
-  signals.start([&runtime, target] {
-    runtime.run([target](Runtime&) -> Task<void> {
-      target->request_stop();
-      co_return;
-    });
-  });
+  signals.start(
+      [&runtime, target] {
+        runtime.run([target](Runtime&) -> Task<void> {
+          target->request_stop();
+          co_return;
+        });
+      },
+      [target] { target->log_report(); });
   runtime.run([target](Runtime&) { return target->run(); });
   return 0;
 } catch (const std::bad_alloc&) {

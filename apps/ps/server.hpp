@@ -36,6 +36,7 @@ struct ServerOptions {
   Durability durability = Durability::push;
   std::string key_file{};
   bool insecure = false;
+  std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 
   /// Throws `invalid_argument` for what can't work together, before anything is touched.
   void check() const;

@@ -69,6 +69,9 @@ int main(int argc, char** argv) {
   app.add_option("--key_file", options.key_file,
                  "Secret that all processes share; needed on any address but loopback");
   app.add_flag("--insecure", options.insecure, "Listen on any address without a key");
+  app.add_option("--http_addr", options.http_addr,
+                 "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "
+                 "(see hyperframes top)");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   options.role = role == "ps" ? ServerRole::parameters : ServerRole::coordinator;
   try {

@@ -1,8 +1,9 @@
-// SIGINT and SIGTERM as a call, for the programs' main functions.
+// SIGINT and SIGTERM as a call, SIGUSR1 as another one, for the programs' main functions.
 //
 //   hf::ps::SignalWatch signals;        // before any thread is made: they inherit the mask
 //   hf::Runtime runtime;
-//   signals.start([&] { ask_to_stop(runtime); });   // called once, on a thread of its own
+//   signals.start([&] { ask_to_stop(runtime); },    // called once, on a thread of its own
+//                 [&] { log_what_it_does(runtime); });   // for each SIGUSR1
 #pragma once
 
 #include <signal.h>
@@ -19,13 +20,14 @@ class SignalWatch {
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
-  void start(std::function<void()> arrived);
-  /// After it, `arrived` is not called. To be called before what that refers to goes away.
+  /// `arrived` is for a signal to end; `asked`, which may be empty, for each SIGUSR1 before.
+  void start(std::function<void()> arrived, std::function<void()> asked = {});
+  /// After it, neither is called. To be called before what they refer to goes away.
   void end() noexcept;
-  /// The signal that came; 0 before.
+  /// The signal to end that came; 0 before.
   int received() const noexcept { return received_; }
 
-  /// Calls `end` when it goes away: made after all that `arrived` refers to.
+  /// Calls `end` when it goes away: made after all that the calls refer to.
   class Ending {
    public:
     explicit Ending(SignalWatch& watch) noexcept : watch_(watch) {}

@@ -437,16 +437,22 @@ int run_worker(WorkerOptions options) try {
   Runtime::Options runtime_options;
   runtime_options.shards = 1;
   Runtime runtime(runtime_options);
-  Node node(runtime, {.name = options.name, .network = network_options(options)});
+  Node node(runtime, {.name = options.name,
+                      .network = network_options(options),
+                      .http_address = options.http_addr});
+  if (const auto page = node.http_address(); !page.empty())
+    log::info("shows what it does at http://" + page);
   // A worker belongs to its shard: made, used, asked to stop and destroyed there.
   std::unique_ptr<Worker> worker;
   const SignalWatch::Ending ending(signals);
-  signals.start([&] {
-    runtime.run([&](Runtime&) -> Task<void> {
-      if (worker) worker->request_stop();
-      co_return;
-    });
-  });
+  signals.start(
+      [&] {
+        runtime.run([&](Runtime&) -> Task<void> {
+          if (worker) worker->request_stop();
+          co_return;
+        });
+      },
+      [&node] { log::info(node.inspect_from_outside().to_string()); });
   const bool stopped = runtime.run([&](Runtime&) -> Task<bool> {
     worker = std::make_unique<Worker>(std::move(options), std::move(model), node);
     std::exception_ptr failure;

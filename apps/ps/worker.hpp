@@ -32,6 +32,7 @@ struct WorkerOptions {
   bool json = false;
   std::string key_file{};
   bool insecure = false;
+  std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 };
 
 /// Returns the process's exit status: 0 when the job is done, the data scored, or after SIGTERM;

@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "With --evaluate: print them as JSON");
   app.add_option("--key_file", options.key_file, "Secret that all processes share");
   app.add_flag("--insecure", options.insecure, "Connect beyond loopback without a key");
+  app.add_option("--http_addr", options.http_addr,
+                 "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "
+                 "(see hyperframes top)");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   options.resume = resume == "latest";
   return run_worker(std::move(options));

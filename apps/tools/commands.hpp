@@ -19,5 +19,7 @@ void add_publish_command(CLI::App& app);
 void add_movielens_command(CLI::App& app);
 void add_baseline_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_actors_command(CLI::App& app);
+void add_top_command(CLI::App& app);
 
 }  // namespace hyperframes::tools

@@ -29,7 +29,7 @@ std::vector<Arguments> commands_behind(const std::string& heading) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     Arguments command;
-    for (std::string word; words >> word;) command.push_back(word);
+    for (std::string word; words >> word && !word.starts_with('#');) command.push_back(word);
     if (!command.empty()) commands.push_back(std::move(command));
   }
   return commands;
@@ -105,6 +105,32 @@ TEST_CASE("the README's asio server answers as it says") {
   INFO(scene.text(asked));
   CHECK(asked.ends().back().succeeded());
   CHECK(asked.output() == "{\"page\":\"home\",\"visits\":1}\n");
+}
+
+TEST_CASE("the README's server shows what it does as it says") {
+  Processes scene;
+  const std::string page = fmt::format("127.0.0.1:{}", free_port());
+  const std::vector<std::pair<std::string, std::string>> replacements = {
+      {"build/release/bin/", Processes::program("")},
+      {"/tmp/ps", scene.path("ps")},
+      {"127.0.0.1:9464", page}};
+  const auto commands = commands_behind("## Seeing what runs");
+  REQUIRE(commands.size() == 3);
+  Arguments serve = adapted(commands[0], replacements);
+  serve.insert(serve.end(), {"--listen", "127.0.0.1:0"});  // by default it is port 6000
+  Process& server = scene.start("server", serve);
+  scene.wait_for("the server", [&] {
+    return contains(scene.text(server), "all shards have recovered") ||
+           contains(scene.text(server), "this build has no HTTP");
+  });
+  if (contains(scene.text(server), "this build has no HTTP"))
+    SKIP("this build has no HTTP: libcpp-httplib-dev is missing");
+  for (std::size_t i : {1u, 2u}) {
+    Process& shown = scene.start(fmt::format("shown-{}", i), adapted(commands[i], replacements));
+    scene.require_success(shown);
+    CHECK(contains(shown.output(), "ps/shard/15"));
+    CHECK(contains(shown.output(), "waits on"));
+  }
 }
 
 }  // namespace

@@ -175,6 +175,9 @@ TEST_CASE("a command line that is not understood is answered in one line, with s
   refuses("hyperframes publish csv", "FILE is required");
   refuses("hyperframes publish csv --nosuch", "there is no option --nosuch");
   refuses("hyperframes inspect data --nosuch", "there is no option --nosuch");
+  refuses("hyperframes actors", "ADDRESS is required");
+  refuses("hyperframes actors a:1 --interval -1", "'-1' is no number from 0 to 3600");
+  refuses("hyperframes top", "ADDRESS is required");
   refuses("hyperframes inspect data --rows -1", "'-1' is no whole number");
   refuses("hyperframes inspect data --rows 99999999999999999999", "is no whole number");
   refuses("hyperframes inspect data --rows 0x10", "is no whole number");
@@ -242,6 +245,106 @@ echo alone; timeout -s TERM 2 $worker 2>&1 || test $? = 124
   CHECK(contains(second, "--checkpoint_resume none"));
   CHECK(contains(between("again", "alone"), "shard-0002' is gone or empty"));
   CHECK(contains(text.substr(text.find("alone\n")), "leaving before it has joined"));
+}
+
+namespace {
+
+// Starts a server that shows what it does, waits for its page, runs `commands` with its address in
+// $page and its process in $server, and ends it.
+Outcome beside_a_server(const WorkFolder& folder, const std::string& commands) {
+  return run(folder, R"(
+hyperframes_server --workdir ps --listen 127.0.0.1:0 --num_shards 2 --http_addr 127.0.0.1:0 \
+  > address 2> server.log &
+server=$!
+trap 'kill -9 $server' EXIT
+for i in $(seq 600); do
+  grep -q 'all shards have recovered' server.log && break
+  if grep -q 'has no HTTP' server.log; then echo NO HTTP; trap - EXIT; exit 0; fi
+  sleep 0.05
+done
+page=$(sed -n 's|.*shows what it does at http://||p' server.log)
+)" + commands);
+}
+
+void require_http(const Outcome& outcome) {
+  if (contains(outcome.text, "NO HTTP"))
+    SKIP("this build has no HTTP: libcpp-httplib-dev is missing");
+}
+
+}  // namespace
+
+TEST_CASE("a server shows its actors as a table, with their chains, and as JSON") {
+  const WorkFolder folder;
+  const Outcome outcome = beside_a_server(folder, R"(
+echo table; hyperframes actors $page --interval 0.1 --chains
+echo json; hyperframes actors $page --json
+echo top; hyperframes top $page < /dev/null
+echo elsewhere; hyperframes actors 127.0.0.1:1
+)");
+  require_http(outcome);
+  INFO(outcome.text);
+  CHECK(outcome.status == 1);  // the last one
+  const std::string table = outcome.text.substr(0, outcome.text.find("json\n"));
+  CHECK(contains(table, "actor "));
+  CHECK(contains(table, "messages/s"));
+  CHECK(contains(table, "ps/shard/0"));
+  CHECK(contains(table, "coordinator"));
+  CHECK(contains(table, ".cpp:"));
+  const std::string json = outcome.text.substr(outcome.text.find("json\n"));
+  CHECK(contains(json, "\"name\":\"ps/shard/1\""));
+  const std::string top = outcome.text.substr(outcome.text.find("top\n"));
+  CHECK(contains(top, "shard 0"));
+  CHECK(!contains(top, "\x1b"));
+  CHECK(contains(outcome.text, "ask the node at http://127.0.0.1:1/actors"));
+}
+
+TEST_CASE("top gives the terminal back, whether it is left by a key or by a signal") {
+  const WorkFolder folder;
+  if (run(folder, "command -v script").status != 0)
+    SKIP("script, which makes terminals, is missing");
+  const Outcome outcome = beside_a_server(folder, R"(
+export TERM=xterm
+shown() { for i in $(seq 1200); do grep -q ps/shard/0 "$1" 2> /dev/null && break; sleep 0.05; done; }
+echo by key
+( shown key.log; printf 'j'; printf 'q' ) |
+  script -qefc "stty rows 30 cols 100; hyperframes top $page; echo status \$?; stty -a" key.log
+echo by signal
+( for i in $(seq 2400); do test -e over && break; sleep 0.05; done ) 2> /dev/null |
+  script -qefc "sh -c 'echo \$\$ > pid; exec hyperframes top $page'; echo status \$?; stty -a" \
+  signal.log &
+shown signal.log; kill -TERM $(cat pid); wait $!; touch over
+)");
+  require_http(outcome);
+  INFO(outcome.text);
+  const auto signal = outcome.text.find("by signal");
+  for (const std::string& part : {outcome.text.substr(0, signal), outcome.text.substr(signal)}) {
+    const auto taken = part.find("\x1b[?1049h"), given_back = part.rfind("\x1b[?1049l");
+    REQUIRE(taken != std::string::npos);
+    REQUIRE(given_back != std::string::npos);
+    CHECK(taken < given_back);
+    CHECK(contains(part, "ps/shard/0"));
+    CHECK(contains(part.substr(given_back), "\x1b[?25h") == false);  // shown before it
+    CHECK(part.rfind("\x1b[?25l") < part.rfind("\x1b[?25h"));
+    CHECK(contains(part.substr(given_back), " echo "));  // stty's words for a usual terminal
+    CHECK(contains(part.substr(given_back), " icanon "));
+  }
+  CHECK(contains(outcome.text.substr(0, signal), "status 0"));
+  CHECK(contains(outcome.text.substr(signal), "status 143"));
+}
+
+TEST_CASE("SIGUSR1 has a server write what its actors do to its log, and go on") {
+  const WorkFolder folder;
+  const Outcome outcome = beside_a_server(folder, R"(
+kill -USR1 $server
+for i in $(seq 600); do grep -q 'ps/shard/0 (' server.log && break; sleep 0.05; done
+cat server.log
+kill -TERM $server; trap - EXIT; wait $server; echo status $?
+)");
+  require_http(outcome);
+  INFO(outcome.text);
+  CHECK(contains(outcome.text, "shard 0: "));
+  CHECK(contains(outcome.text, "ps/shard/0 ("));
+  CHECK(contains(outcome.text, "status 0"));
 }
 
 TEST_CASE("publishing shows a progress bar on a terminal and no control characters elsewhere") {
