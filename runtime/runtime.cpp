@@ -173,16 +173,22 @@ void check_groups(const Shard::Options& options) {
     throw Error(Errc::invalid_argument, tried, std::move(found), remedy);
   };
   constexpr std::size_t most = group_count - 2;
+  constexpr std::uint32_t most_shares = 1'000'000;
   if (options.groups.size() > most)
     refuse(std::to_string(options.groups.size()) + " groups were to be added",
            "add six at most: several kinds of work may share one");
-  if (options.user_shares == 0) refuse("group 'user' has no shares", "give it at least one");
+  const auto check_shares = [&](const std::string& name, std::uint32_t shares) {
+    if (shares == 0) refuse("group '" + name + "' has no shares", "give it at least one");
+    if (shares > most_shares)
+      refuse("group '" + name + "' has " + std::to_string(shares) + " shares",
+             "give 1,000,000 at most: only their ratio counts");
+  };
+  check_shares("user", options.user_shares);
   std::set<std::string_view> names{"", "system", "user"};
   for (const GroupOptions& group : options.groups) {
     if (!names.insert(group.name).second)
       refuse("the name '" + group.name + "' is empty or taken", "give each a name of its own");
-    if (group.shares == 0)
-      refuse("group '" + group.name + "' has no shares", "give it at least one");
+    check_shares(group.name, group.shares);
   }
 }
 

@@ -275,6 +275,17 @@ std::size_t Shard::next_group() noexcept {
   return next;
 }
 
+// In units so small that no share makes nothing of an item, and so counted that none ever
+// overflows.
+void Shard::charge(Usage& usage, Duration took, std::uint32_t count) noexcept {
+  constexpr std::uint64_t much = std::uint64_t{1} << 60;
+  const auto spent = static_cast<std::uint64_t>(std::clamp<Duration>(took, 0ns, 1h).count());
+  usage.had += std::max<std::uint64_t>(1, ((spent + count * least_work_ns) << 20) / usage.shares);
+  if (usage.had < much) return;
+  for (Usage& each : usage_) each.had -= std::min(each.had, least_had_);
+  least_had_ = 0;
+}
+
 // In slices that are short against a turn, so that groups with work alternate within each.
 void Shard::run_users() noexcept {
   const Time limit = now_ + options_.turn_time_limit;
@@ -292,8 +303,7 @@ void Shard::run_users() noexcept {
     const std::uint32_t count = run_group(group, std::min(left, std::max(1u, most / 16)),
                                           std::min(limit, begun + options_.turn_time_limit / 8));
     const Time ended = reactor_->now();
-    const auto took = static_cast<std::uint64_t>((ended - begun).count()) + count * least_work_ns;
-    usage_[group].had += took * 1024 / usage_[group].shares;
+    charge(usage_[group], ended - begun, count);
     user_work_last_turn_ += count;
     if (ended >= limit || stop_requested_.load(std::memory_order_relaxed)) return;
   }

@@ -42,7 +42,8 @@ inline constexpr std::size_t group_count = detail::ShardCore::groups;
 
 struct GroupOptions {
   std::string name;
-  std::uint32_t shares = 100;  ///< To those of the groups that have work at the same time.
+  /// To those of the groups that have work at the same time. From 1 to 1,000,000.
+  std::uint32_t shares = 100;
 };
 
 class Shard : public detail::ShardCore {
@@ -180,6 +181,8 @@ class Shard : public detail::ShardCore {
   void run_users() noexcept;
   /// The group that has had least for its shares, of those with work but `system`; 0: none has.
   std::size_t next_group() noexcept;
+  struct Usage;
+  void charge(Usage& usage, Duration took, std::uint32_t count) noexcept;
   bool has_ready() const noexcept;
   std::size_t ready_of_users() const noexcept;
   void report_backlog() noexcept;

@@ -447,6 +447,18 @@ TEST_CASE("a group alone gets the whole shard, and one that was idle has saved n
   CHECK(std::abs(part - .75) < .03);
 }
 
+TEST_CASE("shares count by their ratio only, however large or small they are") {
+  for (const std::uint32_t unit : {1u, 1'000u, 333'333u}) {
+    Shard::Options options;
+    options.user_shares = unit;
+    options.groups = {{"serving", 3 * unit}};
+    Manual manual(1, options);
+    const auto ran = shares_of(manual, {Group::user, manual.runtime().group("serving")}, 1000);
+    const double part = static_cast<double>(ran[1]) / static_cast<double>(ran[0] + ran[1]);
+    CHECK(std::abs(part - .75) < .03);
+  }
+}
+
 TEST_CASE("a group that is unknown, doubled, without shares or one too many is refused by name") {
   Manual manual(1, with_groups());
   CHECK(manual.runtime().group("user") == Group::user);
@@ -466,5 +478,6 @@ TEST_CASE("a group that is unknown, doubled, without shares or one too many is r
   refused({{"one", 1}, {"one", 2}});
   refused({{"", 1}});
   refused({{"one", 0}});
+  refused({{"one", 1'000'001}});
   refused({{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}});
 }
