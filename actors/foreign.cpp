@@ -1,24 +1,16 @@
 #include <hyperframes/actors/foreign.hpp>
 
-#include <hyperframes/actors/detail/node_core.hpp>
-#include <hyperframes/actors/detail/remote.hpp>
+#include <hyperframes/actors/detail/home_shard.hpp>
+#include <hyperframes/actors/detail/node_shard.hpp>
 
 namespace hyperframes::detail {
-namespace {
 
-NodeShard& part_for(const Destination& to) {
-  if (!to.id)
+ForeignStart foreign_start(const Destination& to) {
+  NodeShard* const part = home_part(to);
+  if (!part)
     throw Error(Errc::invalid_argument, "call an actor from a foreign thread",
                 "the reference is empty", "find or spawn the actor first");
-  return to.cell ? *to.cell->home : to.peer->core.at(0);
-}
-
-}  // namespace
-
-Shard& shard_for(const Destination& to) { return part_for(to).shard; }
-
-std::shared_ptr<std::atomic<std::uint32_t>> foreign_calls_of(const Destination& to) {
-  return part_for(to).foreign_calls;
+  return {part->shard, part->foreign_calls};
 }
 
 Error too_many_foreign_calls() {
@@ -30,6 +22,12 @@ Error too_many_foreign_calls() {
 Error runtime_stopped() {
   return Error(Errc::shutting_down, "call an actor from a foreign thread",
                "the runtime stopped before the call had ended");
+}
+
+Error no_foreign_call() {
+  return Error(Errc::invalid_argument, "take the outcome of a call to an actor",
+               "there is none: it was taken, moved elsewhere, or never asked for",
+               "keep the Pending that submit returns, and take its outcome once");
 }
 
 Segments copy_out(const Segments& segments) {

@@ -4,11 +4,12 @@
 //   demo::Total total = pending.get();           // blocks this thread, never a shard
 //   hf::submit(counter.note({.delta = 1}), [](hf::Result<void> taken) { ... });
 //
-// The call is sent from the actor's own shard (for an actor of another process: from shard 0), and
-// what comes back is copied out of that shard's memory, so it may be kept, shared and destroyed on
-// any thread, and may outlive the runtime. The time that a call has runs from when that shard takes
-// it up. A shard takes up to 65,536 calls of foreign threads at a time; what is over that fails
-// with Errc::overloaded at once. When the runtime stops, what is pending fails with shutting_down.
+// The call is sent from the actor's own shard (for an actor of another process: from that whose
+// connection leads to its shard), and what comes back is copied out of that shard's memory, so it
+// may be kept, shared and destroyed on any thread, and may outlive the runtime. A call without a
+// deadline has the default one, from when that shard takes it up. A shard takes up to 65,536 calls
+// of foreign threads at a time; what is over that fails with Errc::overloaded at once. When the
+// runtime stops, what is pending fails with shutting_down. The node must outlive `submit` itself.
 #pragma once
 
 #include <atomic>
@@ -25,13 +26,18 @@
 namespace hyperframes {
 namespace detail {
 
-/// Where a call from a foreign thread begins. Throws for an empty reference.
-Shard& shard_for(const Destination& to);
-/// The calls of foreign threads that run or wait there; outlives the node.
-std::shared_ptr<std::atomic<std::uint32_t>> foreign_calls_of(const Destination& to);
+/// Where a call from a foreign thread begins.
+struct ForeignStart {
+  Shard& shard;
+  /// The calls of foreign threads that run or wait there; outlives the node.
+  std::shared_ptr<std::atomic<std::uint32_t>> calls;
+};
+/// Throws for an empty reference.
+ForeignStart foreign_start(const Destination& to);
 inline constexpr std::uint32_t most_foreign_calls = 65'536;
 Error too_many_foreign_calls();
 Error runtime_stopped();
+Error no_foreign_call();
 
 Segments copy_out(const Segments& segments);
 /// The same message in memory that belongs to no shard.
@@ -100,44 +106,51 @@ Task<void> run_foreign(Call call, std::shared_ptr<State> state) {
 }  // namespace detail
 
 /// Makes a call, an Ask or a Tell, from any thread. `done(Result)` is called once: on the shard
-/// that made the call, which it must not block, or on this thread if the call can't begin.
+/// that made the call, which it must not block, or on this thread if the call can't begin. It must
+/// not throw.
 template <class Call, class Done>
   requires std::is_invocable_v<Done&, Result<typename Call::value_type>>
 void submit(Call call, Done done) {
   using State = detail::ForeignCall<typename Call::value_type, Done>;
-  Shard& shard = detail::shard_for(call.destination());
+  detail::ForeignStart start = detail::foreign_start(call.destination());
   auto state = std::make_shared<State>(std::move(done));
-  if (!state->begin(detail::foreign_calls_of(call.destination()))) return;
+  if (!state->begin(std::move(start.calls))) return;
   auto shared = std::make_shared<Call>(std::move(call));
-  detail::start_on(shard, [shared = std::move(shared), state = std::move(state)] {
+  detail::start_on(start.shard, [shared = std::move(shared), state = std::move(state)] {
     return detail::run_foreign<Call, State>(std::move(*shared), state);
   });
 }
 
 /// The outcome of a call from a foreign thread, once it is there. May be dropped; the call goes on.
+/// Its members throw Errc::invalid_argument if there is nothing to wait for: once the outcome was
+/// taken, and for a Pending that was made or left empty.
 template <class T>
 class [[nodiscard]] Pending {
  public:
   Pending() noexcept = default;
 
+  /// Whether there is an outcome to wait for, or to take.
+  explicit operator bool() const noexcept { return state_ != nullptr; }
   /// Waits for the outcome, and takes it out: the answer, or what the call threw. Not on a shard,
   /// which must never be blocked: there it throws Errc::invalid_argument at once.
   T get() {
     refuse_on_shard();
-    std::unique_lock lock(state_->mutex);
-    state_->arrived.wait(lock, [this] { return state_->result.has_value(); });
-    Result<T> result = std::move(*state_->result);
+    state();
+    const std::shared_ptr<State> state = std::exchange(state_, nullptr);
+    std::unique_lock lock(state->mutex);
+    state->arrived.wait(lock, [&] { return state->result.has_value(); });
+    Result<T> result = std::move(*state->result);
     lock.unlock();
     return std::move(result).value();
   }
   /// Waits for that long at most. Returns whether the outcome is there.
   bool wait_for(Duration span) const {
     refuse_on_shard();
-    std::unique_lock lock(state_->mutex);
-    return state_->arrived.wait_for(lock, span, [this] { return state_->result.has_value(); });
+    std::unique_lock lock(state().mutex);
+    return state().arrived.wait_for(lock, span, [this] { return state_->result.has_value(); });
   }
   bool ready() const {
-    std::scoped_lock lock(state_->mutex);
+    std::scoped_lock lock(state().mutex);
     return state_->result.has_value();
   }
 
@@ -154,13 +167,18 @@ class [[nodiscard]] Pending {
     throw Error(Errc::invalid_argument, "wait for a call to an actor", "this thread runs a shard",
                 "co_await the call instead");
   }
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  State& state() const {
+    if (!state_) throw detail::no_foreign_call();
+    return *state_;
+  }
+  std::shared_ptr<State> state_;
 };
 
 template <class Call>
 Pending<typename Call::value_type> submit(Call call) {
   using Value = typename Call::value_type;
   Pending<Value> pending;
+  pending.state_ = std::make_shared<typename Pending<Value>::State>();
   submit(std::move(call), [state = pending.state_](Result<Value> result) {
     std::scoped_lock lock(state->mutex);
     state->result.emplace(std::move(result));

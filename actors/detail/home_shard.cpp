@@ -3,15 +3,19 @@
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/remote.hpp>
-#include <hyperframes/runtime/runtime.hpp>
 
 namespace hyperframes::detail {
 
-Shard* home_shard(const Destination& to) noexcept {
-  if (to.cell) return static_cast<Shard*>(to.cell->core);
+NodeShard* home_part(const Destination& to) noexcept {
+  if (to.cell) return to.cell->home;
   if (!to.peer) return nullptr;
-  Runtime& runtime = to.peer->core.runtime;
-  return &runtime.shard(actor_id::shard_of(to.id) % runtime.shard_count());
+  NodeCore& core = to.peer->core;
+  return &core.at(actor_id::shard_of(to.id) % core.shard_count());
+}
+
+Shard* home_shard(const Destination& to) noexcept {
+  NodeShard* const part = home_part(to);
+  return part ? &part->shard : nullptr;
 }
 
 }  // namespace hyperframes::detail

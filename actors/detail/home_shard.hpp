@@ -8,8 +8,12 @@ class Shard;
 
 namespace detail {
 
-/// The shard of the actor; for one in another process, that whose link leads to its shard. Null for
-/// an empty reference. From any thread.
+class NodeShard;
+
+/// The node's part on the actor's shard; for an actor of another process, on that whose link leads
+/// to its shard. Null for an empty reference. From any thread.
+NodeShard* home_part(const Destination& to) noexcept;
+/// The shard itself.
 Shard* home_shard(const Destination& to) noexcept;
 
 }  // namespace detail

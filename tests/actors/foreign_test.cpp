@@ -137,6 +137,22 @@ TEST_CASE("foreign calls that nobody answers are bounded, and fail when the runt
   CHECK(told);
 }
 
+TEST_CASE("an outcome is taken once, and one that is not there is refused instead of waited for") {
+  Program program;
+  const auto counter = program.spawn(1);
+  auto pending = hf::submit(counter.add({.delta = 2}));
+  CHECK(pending);
+  CHECK(pending.get().total() == 2);
+  CHECK(!pending);
+  hf::Pending<demo::Total> empty;
+  CHECK(!empty);
+  for (auto* none : {&pending, &empty}) {
+    CHECK(thrown_by([&] { none->get(); }) == Errc::invalid_argument);
+    CHECK(thrown_by([&] { none->wait_for(1ms); }) == Errc::invalid_argument);
+    CHECK(thrown_by([&] { none->ready(); }) == Errc::invalid_argument);
+  }
+}
+
 TEST_CASE("an outcome that nobody wants any more may be dropped") {
   Program program;
   const auto counter = program.spawn(1);
