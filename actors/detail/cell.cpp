@@ -469,7 +469,7 @@ void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive, const
   promise.group = static_cast<std::uint8_t>(group());
   promise.deadline = deadline;
   running = true;
-  RunningTurn here(*this, exclusive || kind == TurnKind::inbox, deadline);
+  RunningTurn here(*this, exclusive || kind == TurnKind::inbox, kind == TurnKind::letter);
   handle.resume();
   running = false;
   // Used up it would wrap around, and what this ran inside of goes on.

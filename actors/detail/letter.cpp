@@ -52,6 +52,7 @@ void set_failure(Letter& letter, Error error) noexcept {
 
 void send_back(Letter* letter) noexcept {
   if (letter->kind == Letter::Kind::tell) return destroy(letter);
+  forget_chain(*letter);
   NodeShard& here = *letter->cell->home;
   if (letter->origin == &here) return came_home(letter);
   if (letter->content == Letter::Content::answer) letter->method->detach(*letter);
@@ -136,7 +137,7 @@ Time resolve(Within within) noexcept {
 
 void begin_immediate(Letter& letter, ActorCell& cell, Time deadline,
                      const PromiseBase& sender) noexcept {
-  begin_chain(cell, deadline, sender);
+  begin_chain(cell, letter, deadline, sender);
   letter.cell = &cell;
   letter.origin = cell.home;
   letter.generation = cell.generation;
@@ -149,6 +150,7 @@ void begin_immediate(Letter& letter, ActorCell& cell, Time deadline,
 void abandon_immediate(Letter* letter) noexcept {
   if (letter->content != Letter::Content::nothing) return destroy(letter);
   letter->immediate = false;  // it will come back to nobody
+  forget_chain(*letter);
 }
 
 Letter* checked_answer(Letter* letter) {
@@ -174,7 +176,7 @@ bool SendWaiter::send(PromiseBase& promise) noexcept {
   }
   if (to_.peer) return send_to_peer(promise, *shard);
   if (asks()) {
-    if (auto refusal = extend_chain(*letter_, to_, promise)) {
+    if (auto refusal = extend_chain(*letter_, to_, deadline_, promise)) {
       failure_ = std::make_unique<Error>(std::move(*refusal));
       return false;
     }
@@ -294,6 +296,7 @@ SendWaiter::~SendWaiter() {
   if (state_ == State::waiting) {
     // It comes back to nobody; where a peer has it, nothing will come back.
     letter_->waiting = nullptr;
+    give_up_chain(letter_);
     if (letter_->at_peer) {
       letter_->origin->forget_pending(*letter_);
       destroy(letter_);

@@ -545,6 +545,49 @@ TEST_CASE("an ask that waits on itself is reported, through any chain of actors 
   }
 }
 
+namespace {
+
+/// Answers first and then asks back; or asks back only when its asker has given up.
+class AskingBack final : public demo::OtherCounter::Actor {
+ public:
+  AskingBack(bool answers, std::error_code* code) : answers_(answers), code_(code) {}
+  Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+    if (answers_) {
+      reply.send({.total = 1});
+    } else {
+      co_await hf::sleep_for(20ms);
+    }
+    auto one = node().find<demo::OtherCounter>("one");
+    *code_ = co_await code_of<demo::Sum>(one->add({}, hf::within(1s).regardless()));
+  }
+
+ private:
+  bool answers_;
+  std::error_code* code_;
+};
+
+}  // namespace
+
+TEST_CASE("who was answered, or has given up, may be asked back") {
+  for (unsigned shard : {0u, 1u}) {
+    for (const long pause : {0L, 3L}) {
+      for (const bool answers : {true, false}) {
+        World world(2);
+        std::error_code code = Errc::internal;
+        world.run([&, shard, pause, answers]() -> Task<void> {
+          auto one = co_await world.node.spawn<Asker>("one");
+          co_await world.node.spawn<AskingBack>({.name = "two", .shard = shard}, answers, &code);
+          const auto asked = co_await code_of<demo::Sum>(
+              one.add({.name = "two", .delta = pause}, hf::within(10ms)));
+          CHECK(asked == (answers ? std::error_code() : Errc::deadline_exceeded));
+          co_await hf::sleep_for(100ms);
+        });
+        CHECK(!code);
+      }
+    }
+  }
+}
+
 TEST_CASE("an ask from beside a handler, or to one that is interleaved, is no circle") {
   struct Beside final : demo::Counter::Actor {
     Task<void> add(demo::Increment request, hf::Reply<demo::Total> reply) override {
