@@ -29,6 +29,14 @@ void answer_opened(Letter* letter, StreamSink& sink, StreamSource* source) noexc
     opened->window = source->window();
   }
   letter->content = Letter::Content::answer;
+  RemotePeer* const peer = sink.peer();
+  if (peer && !peer->on(letter->cell->home->shard.index()).connected()) {
+    // It ended while the letter waited, so nobody will tell these ends.
+    const Error lost(Errc::peer_lost, "open a stream for the node at " + peer->address,
+                     "its connection ended before the handler began");
+    sink.fail(lost);
+    if (source) source->fail(lost);
+  }
   send_back(letter);
 }
 

@@ -407,6 +407,7 @@ class OpenAwaiter {
               const StreamOptions& options) noexcept
       : to_(to), request_(std::move(request)), options_(options) {}
   OpenAwaiter(const OpenAwaiter&) = delete;
+  ~OpenAwaiter() { disown_if_detached(); }
 
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -424,6 +425,7 @@ class OpenAwaiter {
   }
   Value await_resume() {
     StreamOpened& opened = waiter_->take_answer()->template content_as<StreamOpened>();
+    if (disown_if_detached()) throw node_ended();
     source_->connect(opened.sink);
     StreamReader<typename Method::Response> reader(std::move(source_));
     if constexpr (Method::streaming == StreamKind::server) {
@@ -439,6 +441,14 @@ class OpenAwaiter {
   }
 
  private:
+  /// A node may end while its answer waits for the caller to go on: then all ends are gone.
+  bool disown_if_detached() noexcept {
+    if (!source_ || !source_->detached()) return false;
+    if (Letter* letter = waiter_ ? waiter_->answered() : nullptr)
+      letter->content_as<StreamOpened>().taken();
+    return true;
+  }
+
   Destination to_;
   typename StreamRequest<Method>::Request request_;
   StreamOptions options_;

@@ -25,18 +25,36 @@ detail::Link* Session::link_for(Envelope& envelope) const noexcept {
   return link_;
 }
 
-Result<void> Session::try_send(Message& message, Lane lane) {
-  detail::Link* const link = link_for(message.envelope);
-  if (!link) return *reason_;
-  if (const Error* refusal = link->refusal()) return *refusal;
+namespace {
+
+/// Its bytes on the wire, if that link can take so many.
+Result<std::uint64_t> measure(const Message& message, const detail::Link& link) {
+  if (const Error* refusal = link.refusal()) return *refusal;
   std::uint64_t total = 0;
   try {
     total = wire::size_of(message);
   } catch (const Error& error) {
     return error;
   }
-  if (total > link->largest_message()) return too_large(total, link->largest_message());
-  if (link->try_send(message, total, lane, false) == detail::Link::Room::taken) return {};
+  if (total > link.largest_message()) return too_large(total, link.largest_message());
+  return total;
+}
+
+}  // namespace
+
+Result<void> Session::check(const Message& message) const {
+  if (!link_) return *reason_;
+  const auto total = measure(message, *link_);
+  if (!total) return total.error();
+  return {};
+}
+
+Result<void> Session::try_send(Message& message, Lane lane) {
+  detail::Link* const link = link_for(message.envelope);
+  if (!link) return *reason_;
+  auto total = measure(message, *link);
+  if (!total) return total.error();
+  if (link->try_send(message, *total, lane, false) == detail::Link::Room::taken) return {};
   return Error(Errc::exhausted, "send a message without waiting",
                "the peer has granted no room for it on lane '" + std::string(name(lane)) + "' yet",
                "wait with send, or try again later");

@@ -92,6 +92,9 @@ class Session {
   /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
   Result<void> try_send(Message& message, Lane lane = Lane::normal);
 
+  /// Whether it could be sent if there were room: closed, peer_lost or too_large if not.
+  Result<void> check(const Message& message) const;
+
   /// Ends the session on all shards. What was handed over still goes out, for 3 heartbeats at most;
   /// nothing waits for that: `Network::close` does.
   void close(std::string why);

@@ -244,7 +244,7 @@ void NodeShard::tell_to_link(const Destination& other, ActorCell& actor, bool li
     message.envelope = {.target = other.id,
                         .source = actor.id,
                         .kind = link ? net::MessageKind::link : net::MessageKind::unlink};
-    other.peer->on(shard.index()).post(std::move(message), net::Lane::control);
+    static_cast<void>(other.peer->on(shard.index()).post(std::move(message), net::Lane::control));
     return;
   }
   auto* control =

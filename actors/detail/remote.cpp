@@ -145,7 +145,7 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
   }
 
   Queue& queue = requests(lane);
-  if (session && session->up() && queue.empty()) {
+  if (connected() && queue.empty()) {
     auto sent = session->try_send(message, lane);
     if (sent) return asks;
     if (!sent.error().is(Errc::exhausted)) {
@@ -165,7 +165,7 @@ bool PeerShard::send(SendWaiter& waiter, PromiseBase& promise) noexcept {
 bool PeerShard::tell_now(Letter* letter, std::uint64_t target) noexcept {
   bool sent = false;
   const net::Lane lane = lane_of(*letter->method);
-  if (session && session->up() && requests(lane).empty()) {
+  if (connected() && requests(lane).empty()) {
     try {
       net::Message message = encode(*letter, target, no_deadline);
       sent = session->try_send(message, lane).has_value();
@@ -203,24 +203,25 @@ void PeerShard::enqueue(Queue& queue, std::unique_ptr<Outgoing> outgoing) noexce
   pumps_.spawn(pump(&queue), static_cast<std::uint8_t>(Group::user));
 }
 
-bool PeerShard::post(net::Message message, net::Lane lane) noexcept {
-  if (!session || !session->up()) return false;
+Result<void> PeerShard::post(net::Message message, net::Lane lane) noexcept {
+  if (!connected()) return lost(peer, "there is no connection with it");
   Queue& queue = requests(lane);
-  if (queue.empty()) {
-    const auto sent = session->try_send(message, lane);
-    if (sent) return true;
-    if (!sent.error().is(Errc::exhausted)) {
-      log::warning(std::string("a message was not sent: ") + sent.error().what());
-      return session && session->up();
-    }
+  const auto sent = queue.empty() ? session->try_send(message, lane) : session->check(message);
+  if (sent && queue.empty()) return {};
+  if (!sent && !sent.error().is(Errc::exhausted)) return sent.error();
+  if (lane == net::Lane::control && news_ >= most_news) {
+    // It asks, and gives no room for the answers.
+    session->close("the peer does not take what it asked for");
+    return lost(peer, "it does not take what is sent to it");
   }
   auto outgoing = std::make_unique<Outgoing>(std::move(message), lane, no_deadline);
   outgoing->posted = session;
+  if (lane == net::Lane::control) ++news_;
   enqueue(queue, std::move(outgoing));
-  return true;
+  return {};
 }
 
-bool PeerShard::send(StreamFrame& frame, net::Lane lane) noexcept {
+Result<void> PeerShard::send(StreamFrame& frame, net::Lane lane) noexcept {
   net::Message message;
   message.envelope = {.target = frame.target,
                       .source = frame.from,
@@ -277,6 +278,7 @@ Task<void> PeerShard::send_request(std::unique_ptr<Outgoing> outgoing) {
 // Once its session is down, whoever it was for has been told.
 Task<void> PeerShard::send_posted(std::unique_ptr<Outgoing> outgoing) {
   const net::SessionRef to = outgoing->posted;
+  if (outgoing->lane == net::Lane::control) --news_;
   std::optional<Error> failure;
   try {
     if (to->up()) co_await to->send(std::move(outgoing->message), outgoing->lane, no_deadline);
@@ -307,7 +309,7 @@ Task<void> PeerShard::send_answer(std::unique_ptr<Outgoing> outgoing) {
 }
 
 Task<void> PeerShard::ensure_session(Time deadline) {
-  if (session && session->up()) co_return;
+  if (connected()) co_return;
   const auto endpoint = peer.endpoint();
   if (!endpoint) throw lost(peer, "its connection is gone, and it is for that node to connect");
   net::SessionRef made = co_await home.core.network().connect(*endpoint, deadline);
@@ -357,7 +359,7 @@ void PeerShard::report_end(std::uint64_t number, const Down& down) noexcept {
       hyperframes::system::Ended(
           {.name = down.name, .reason = static_cast<std::uint8_t>(down.reason), .text = down.text})
           .buffer();
-  post(std::move(message), net::Lane::control);
+  static_cast<void>(post(std::move(message), net::Lane::control));
 }
 
 // ---- arriving ---------------------------------------------------------------

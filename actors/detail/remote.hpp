@@ -73,10 +73,11 @@ class PeerShard {
   /// answered with the reason: an asker keeps room for its answer until one comes.
   void answer(const net::SessionRef& to, net::Message message, net::Lane lane) noexcept;
   /// Sends what nobody waits for, in order within its lane, however long it takes; on the session
-  /// that there is, or on none. False if there is none.
-  bool post(net::Message message, net::Lane lane) noexcept;
-  bool send(StreamFrame& frame, net::Lane lane) noexcept;
+  /// that there is, or on none: peer_lost. Errc::too_large if that can never take it.
+  Result<void> post(net::Message message, net::Lane lane) noexcept;
+  Result<void> send(StreamFrame& frame, net::Lane lane) noexcept;
   void went_down(const Error& reason) noexcept;
+  bool connected() const noexcept { return session && session->up(); }
 
   // Actors of this shard that the peer monitors, by its numbers.
   void begin_watch(std::uint64_t number, ActorCell* target, std::uint64_t target_id) noexcept;
@@ -109,7 +110,10 @@ class PeerShard {
   Task<void> ensure_session(Time deadline);
 
   static constexpr std::size_t most_watchers = 65'536;
+  /// Of what the peer has asked for and does not take: ends, credit, wishes to stop.
+  static constexpr std::size_t most_news = most_watchers + 16'384;
   std::map<std::uint64_t, Watch*> watchers_;
+  std::size_t news_ = 0;  ///< That wait, in the control lane.
   Queue requests_[net::lane_count], answers_[net::lane_count];
   Scope pumps_;  ///< Ends first, since its tasks use the rest.
 };

@@ -62,6 +62,10 @@ class SendWaiter : public Waiter {
   Letter* take_answer();
   /// Throws if the letter was not taken.
   void check_taken();
+  /// The letter, if it has come back with an answer.
+  Letter* answered() const noexcept {
+    return state_ == State::back && letter_->content == Letter::Content::answer ? letter_ : nullptr;
+  }
 
   // For mailboxes and peers.
   Letter* letter() const noexcept { return letter_; }

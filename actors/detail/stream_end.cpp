@@ -34,6 +34,8 @@ std::unique_ptr<Error> nobody_reads() {
 
 }  // namespace
 
+Error node_ended() { return Error(Errc::shutting_down, "use a stream", "its node has ended"); }
+
 void deliver(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer) noexcept {
   StreamEnd* end = here.find_stream(frame->target);
   // Code of this process may speak for a peer that it gives up; a peer only for itself.
@@ -42,24 +44,24 @@ void deliver(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* pe
   if (frame->op != StreamOp::data && frame->op != StreamOp::blocked) return;
   auto stop = std::make_unique<StreamFrame>(StreamOp::stop, frame->from, frame->target);
   stop->error = nobody_reads();
-  send(here, std::move(stop), peer, net::Lane::control);
+  static_cast<void>(send(here, std::move(stop), peer, net::Lane::control));
 }
 
-bool send(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer,
-          net::Lane lane) noexcept {
+Result<void> send(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer,
+                  net::Lane lane) noexcept {
   if (peer) return peer->on(here.shard.index()).send(*frame, lane);
   const unsigned shard = shard_of_correlation(frame->target);
-  if (shard >= here.core.shard_count()) return true;
+  if (shard >= here.core.shard_count()) return {};
   NodeShard& there = here.core.at(shard);
   if (&there == &here) {
     deliver(here, std::move(frame), nullptr);
-    return true;
+    return {};
   }
   if (!frame->body.empty() && !frame->body.unique()) frame->body = frame->body.proxy();
   frame->there = &there;
   frame->run = &arrive;
   here.post(there, frame.release(), Group::user);
-  return true;
+  return {};
 }
 
 // ---- both ends --------------------------------------------------------------
@@ -75,7 +77,7 @@ StreamEnd::~StreamEnd() {
 
 void StreamEnd::detach() noexcept {
   stop_clock();
-  fail(Error(Errc::shutting_down, "use a stream", "its node has ended"));
+  fail(node_ended());
   place_.home = nullptr;
 }
 
@@ -94,19 +96,31 @@ void StreamEnd::say(StreamOp op, std::unique_ptr<Error> error) noexcept {
   if (!other_ || !home()) return;
   auto saying = frame(op);
   saying->error = std::move(error);
-  send(std::move(saying), op == StreamOp::stop ? net::Lane::control : place_.lane);
+  send(std::move(saying), lane_of(op));
 }
 
 void StreamEnd::send(std::unique_ptr<StreamFrame> frame, net::Lane lane) noexcept {
   if (!home()) return;
-  if (detail::send(*home(), std::move(frame), place_.peer, lane)) return;
-  fail(Error(Errc::peer_lost, "use a stream with the node at " + place_.peer->address,
-             "there is no connection with it", "connect again and open a new one"));
+  const bool data = frame->op == StreamOp::data;
+  const auto sent = detail::send(*home(), std::move(frame), place_.peer, lane);
+  if (sent) return;
+  // The other end must not take what came before for all there was.
+  if (data) say(farewell(), std::make_unique<Error>(sent.error()));
+  fail(sent.error());
 }
 
-std::unique_ptr<Error> StreamEnd::why_dropped(const char* what) const {
-  if (home()->drop_reason) return std::make_unique<Error>(home()->drop_reason->error());
-  return std::make_unique<Error>(Errc::cancelled, "use a stream", what);
+void StreamEnd::give_up(const char* what) noexcept {
+  if (!other_ || !home()) return;
+  auto saying = frame(farewell());
+  saying->error = home()->drop_reason
+                      ? std::make_unique<Error>(home()->drop_reason->error())
+                      : std::make_unique<Error>(Errc::cancelled, "use a stream", what);
+  send(std::move(saying), lane_of(farewell()));
+}
+
+// What a writer says stays behind its data.
+net::Lane StreamEnd::lane_of(StreamOp op) const noexcept {
+  return op >= StreamOp::credit ? net::Lane::control : place_.lane;
 }
 
 // ---- the sink ---------------------------------------------------------------
@@ -117,7 +131,7 @@ StreamSink::StreamSink(const StreamPlace& place, std::uint64_t other, StreamWind
 }
 
 StreamSink::~StreamSink() {
-  if (!failure_ && home()) say(StreamOp::failure, why_dropped("its writer was dropped unfinished"));
+  if (!failure_) give_up("its writer was dropped unfinished");
   close(Error(Errc::cancelled, "write to a stream", "its writer was dropped"));
 }
 
@@ -126,9 +140,11 @@ bool StreamSink::fits(std::size_t size) const noexcept {
          (messages_ < window_.messages && bytes_ + size <= std::uint64_t{window_.bytes});
 }
 
+// Data takes back what the source was told of waiting writers.
 void StreamSink::put(Buffer body) noexcept {
   ++messages_;
   bytes_ += body.size();
+  told_blocked_ = false;
   auto data = frame(StreamOp::data);
   data->body = std::move(body);
   send(std::move(data), place_.lane);
@@ -137,7 +153,7 @@ void StreamSink::put(Buffer body) noexcept {
 bool StreamSink::try_write(Buffer& body) noexcept {
   if (failure_ || !waiting_.empty() || !fits(body.size())) return false;
   put(std::move(body));
-  return true;
+  return !failure_;
 }
 
 // No wake is lost when a waiter in front of a smaller one gives up: each is looked at then.
@@ -145,9 +161,16 @@ void StreamSink::admit() noexcept {
   while (!waiting_.empty() && fits(waiting_.front().body_.size())) {
     WriteWaiter& first = *waiting_.pop_front();
     put(std::move(first.body_));
+    if (failure_) first.failure_ = std::make_unique<Error>(*failure_);
     first.wake();
     if (failure_) return;
   }
+  tell_blocked();
+}
+
+// Once for as long as it holds: the source then returns all that is read, at once.
+void StreamSink::tell_blocked() noexcept {
+  if (!waiting_.empty() && !std::exchange(told_blocked_, true)) say(StreamOp::blocked);
 }
 
 void StreamSink::close(Error error) noexcept {
@@ -182,9 +205,7 @@ void StreamSink::receive(std::unique_ptr<StreamFrame> frame) noexcept {
   // A peer may return what it never had.
   messages_ -= std::min(messages_, frame->messages);
   bytes_ -= std::min<std::uint64_t>(bytes_, frame->bytes);
-  told_blocked_ = false;
   admit();
-  if (!waiting_.empty() && !std::exchange(told_blocked_, true)) say(StreamOp::blocked);
 }
 
 bool WriteWaiter::start(PromiseBase& promise) noexcept {
@@ -199,10 +220,11 @@ bool WriteWaiter::start(PromiseBase& promise) noexcept {
     promise.schedule();
     return true;
   }
+  if (sink_->failure_) return false;
   set_deadline(resolve(within_, promise));
   if (!begin(promise)) return false;
   sink_->waiting_.push_back(*this);
-  if (!std::exchange(sink_->told_blocked_, true)) sink_->say(StreamOp::blocked);
+  sink_->tell_blocked();
   return true;
 }
 
@@ -226,8 +248,7 @@ StreamSource::StreamSource(const StreamPlace& place, const StreamElement& elemen
     : StreamEnd(place), element_(element), window_(window) {}
 
 StreamSource::~StreamSource() {
-  if (!ended_ && !failure_ && home())
-    say(StreamOp::stop, why_dropped("its reader stopped reading"));
+  if (!ended_ && !failure_) give_up("its reader stopped reading");
   if (reader_) {
     ReadWaiter& reader = *std::exchange(reader_, nullptr);
     reader.source_ = nullptr;
@@ -281,7 +302,9 @@ void StreamSource::take_in(std::unique_ptr<StreamFrame> frame) noexcept {
                     "its writer sent more than it had credit for");
   if (!refusal && place_.peer) {
     // Out of what the network lends the peer, which has others to send to.
-    if (!reader_ || !reader_->waits_) frame->body = own_copy(frame->body);
+    const bool awaited =
+        reader_ && reader_->waits_ && reader_->outcome() == Waiter::Outcome::waiting;
+    if (!awaited) frame->body = own_copy(frame->body);
     auto verified = element_.verify(std::move(frame->body));
     if (verified) {
       frame->body = std::move(*verified);
@@ -381,7 +404,7 @@ void give_up(NodeShard& here, RemotePeer* peer, std::uint64_t source, std::uint6
     auto frame = std::make_unique<StreamFrame>(op, number, 0);
     frame->error = std::make_unique<Error>(Errc::cancelled, "use a stream",
                                            "who opened it no longer waited for that");
-    send(here, std::move(frame), peer, net::Lane::normal);
+    static_cast<void>(send(here, std::move(frame), peer, net::Lane::normal));
   };
   tell(StreamOp::failure, source);
   tell(StreamOp::stop, sink);
@@ -415,7 +438,8 @@ struct OpenedOnWire {
   std::uint64_t source, sink;
   std::uint32_t window_messages, window_bytes;
 };
-constexpr std::uint32_t largest_window = 1u << 30;
+// What waits here to be sent to a peer is this process's memory, and not for the peer to size.
+constexpr StreamWindow most_ahead{.messages = 65'536, .bytes = 64u << 20};
 
 template <class Struct>
 Buffer bytes_of(const Struct& value) {
@@ -425,7 +449,7 @@ Buffer bytes_of(const Struct& value) {
 }
 
 StreamWindow usable(std::uint32_t messages, std::uint32_t bytes) noexcept {
-  return {std::max(1u, messages), std::min(bytes, largest_window)};
+  return {std::clamp(messages, 1u, most_ahead.messages), std::min(bytes, most_ahead.bytes)};
 }
 
 }  // namespace

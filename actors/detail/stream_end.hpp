@@ -31,6 +31,7 @@ struct StreamWindow {
   std::uint32_t messages = 64;
   /// At most 1 GiB. One message that is larger passes when it is the only one.
   std::uint32_t bytes = 256u << 10;
+  // A writer in another process goes 65,536 messages and 64 MiB ahead at most, whatever is granted.
 };
 
 namespace detail {
@@ -69,9 +70,11 @@ struct StreamFrame : Work {
 };
 /// On the target's shard. `peer`: where it came from, if from another process.
 void deliver(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer) noexcept;
-/// To an end of this process, or of that peer's. False if that peer has no connection.
-bool send(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer,
-          net::Lane lane) noexcept;
+/// To an end of this process, or of that peer's: as PeerShard::post.
+Result<void> send(NodeShard& here, std::unique_ptr<StreamFrame> frame, RemotePeer* peer,
+                  net::Lane lane) noexcept;
+
+Error node_ended();
 
 /// What a source must know of its messages' type.
 struct StreamElement {
@@ -102,6 +105,7 @@ class StreamEnd {
   virtual void fail(Error error) noexcept = 0;
   /// Its node is gone.
   void detach() noexcept;
+  bool detached() const noexcept { return !place_.home; }
 
  protected:
   explicit StreamEnd(const StreamPlace& place);
@@ -109,11 +113,13 @@ class StreamEnd {
   /// How it tells the other end that this one gives up.
   virtual StreamOp farewell() const noexcept = 0;
   void say(StreamOp op, std::unique_ptr<Error> error = nullptr) noexcept;
+  /// What can't be sent ends it.
   void send(std::unique_ptr<StreamFrame> frame, net::Lane lane) noexcept;
   std::unique_ptr<StreamFrame> frame(StreamOp op) const;
+  net::Lane lane_of(StreamOp op) const noexcept;
   NodeShard* home() const noexcept { return place_.home; }
-  /// What the other end is told if this one is dropped.
-  std::unique_ptr<Error> why_dropped(const char* what) const;
+  /// This end is dropped: tells the other one why.
+  void give_up(const char* what) noexcept;
   void stop_clock() noexcept { clock_.stop(); }
 
   StreamPlace place_;
@@ -163,7 +169,8 @@ class StreamSink final : public StreamEnd {
   StreamSink(const StreamPlace& place, std::uint64_t other, StreamWindow window);
   ~StreamSink();
 
-  /// Writes if there is credit; else `body` is untouched.
+  /// Writes if there is credit; else `body` is untouched. False as well if the stream has ended,
+  /// before or by that.
   bool try_write(Buffer& body) noexcept;
   /// Tells the source, which was there before, who writes to it: so that it can tell of its end.
   void introduce() noexcept;
@@ -182,13 +189,14 @@ class StreamSink final : public StreamEnd {
   bool fits(std::size_t size) const noexcept;
   void put(Buffer body) noexcept;
   void admit() noexcept;
+  void tell_blocked() noexcept;
   void close(Error error) noexcept;
   StreamOp farewell() const noexcept override { return StreamOp::failure; }
 
   StreamWindow window_;
   std::uint32_t messages_ = 0;  ///< Written, and not known to have been read.
   std::uint64_t bytes_ = 0;
-  bool told_blocked_ = false;
+  bool told_blocked_ = false;  ///< The source knows that a writer waits.
   List<WriteWaiter> waiting_;
   std::unique_ptr<Error> failure_;
 };

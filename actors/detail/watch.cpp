@@ -47,9 +47,10 @@ void Watch::begin_at_peer() noexcept {
   net::Message message;
   message.envelope = {
       .target = target_id, .correlation = number, .kind = net::MessageKind::monitor};
-  if (peer->on(home->shard.index()).post(std::move(message), net::Lane::control)) return;
+  const auto sent = peer->on(home->shard.index()).post(std::move(message), net::Lane::control);
+  if (sent) return;
   home->forget_watch(number);
-  ended({target_id, {}, ExitReason::lost, "there is no connection with " + peer->address, link});
+  lost(sent.error());
 }
 
 void Watch::ended(Down of) noexcept {
@@ -91,7 +92,7 @@ void Watch::abandon() noexcept {
     net::Message message;
     message.envelope = {
         .target = target_id, .correlation = number, .kind = net::MessageKind::demonitor};
-    peer->on(home->shard.index()).post(std::move(message), net::Lane::control);
+    static_cast<void>(peer->on(home->shard.index()).post(std::move(message), net::Lane::control));
     delete this;
     return;
   }

@@ -30,22 +30,29 @@ struct Silent final : hf::net::MessageHandler {
 
 /// A server with a counter under that name on its last shard, and a client.
 struct Cluster {
-  explicit Cluster(unsigned server_shards = 1, unsigned client_shards = 1, std::uint64_t seed = 1)
-      : sim(hf::SimWorld::Options{.seed = seed}),
+  explicit Cluster(unsigned server_shards = 1, unsigned client_shards = 1, std::uint64_t seed = 1,
+                   std::size_t receive_budget_bytes = 128u << 20)
+      : receive_budget_bytes(receive_budget_bytes),
+        sim(hf::SimWorld::Options{.seed = seed}),
         server_machine(sim.add_node({.shards = server_shards, .name = "server"})),
         client_machine(sim.add_node({.shards = client_shards, .name = "client"})),
         server_shards(server_shards) {
     start_server();
     client = &client_machine.emplace<hf::Node>(
         client_machine.runtime(),
-        hf::Node::Options{.name = "client", .network = network(client_machine, sim)});
+        hf::Node::Options{.name = "client", .network = network_of(client_machine)});
+  }
+  hf::net::Network::Options network_of(hf::SimNode& machine) {
+    auto options = network(machine, sim);
+    options.receive_budget_bytes = receive_budget_bytes;
+    return options;
   }
 
   void start_server() {
     server = &server_machine.emplace<hf::Node>(
         server_machine.runtime(),
         hf::Node::Options{.name = "server",
-                          .network = network(server_machine, sim),
+                          .network = network_of(server_machine),
                           .on_dead_letter = dead.options().on_dead_letter});
     sim.run(server_machine, 0, [this](hf::Runtime&) { return serve(); });
   }
@@ -72,6 +79,7 @@ struct Cluster {
     return 0;
   }
 
+  const std::size_t receive_budget_bytes;  ///< Of each shard.
   Journal journal;
   DeadLetters dead;  ///< Of the server.
   hf::SimWorld sim;

@@ -42,6 +42,9 @@ class Flow final : public flow::Flow::Actor {
   }
   Task<void> lines(flow::Query query, hf::StreamWriter<flow::Line> writer) override {
     const Handler handler(seen_);
+    if (query.end() == "ladder") co_return co_await ladder(query.size(), std::move(writer));
+    if (query.end() == "huge")
+      co_return co_await huge(query.count(), query.size(), std::move(writer));
     const std::string text(static_cast<std::size_t>(query.size()), 'x');
     try {
       for (long i = 0; query.count() < 0 || i < query.count(); ++i) {
@@ -119,6 +122,37 @@ class Flow final : public flow::Flow::Actor {
     if (how == "keep") kept_.push_back(std::move(writer));
     if (how.empty()) writer.finish();
   }
+  /// Two small ones; one that gives up since it is too large for what is left; one that fits; and
+  /// one that does not, but would once all is read.
+  static Task<void> ladder(long window, hf::StreamWriter<flow::Line> writer) {
+    const auto text = [window](long percent) {
+      return std::string(static_cast<std::size_t>(window * percent / 100), 'x');
+    };
+    co_await writer.write({.number = 0, .text = text(20)});
+    co_await writer.write({.number = 1, .text = text(20)});
+    bool gave_up = false;
+    try {
+      co_await writer.write({.number = 2, .text = text(90)}, hf::within(10ms));
+    } catch (const hf::Error& error) {
+      gave_up = error.is(Errc::deadline_exceeded);
+    }
+    CHECK(gave_up);
+    co_await writer.write({.number = 3, .text = text(4)}, hf::within(10ms));
+    co_await writer.write({.number = 4, .text = text(60)}, hf::within(1h));
+    writer.finish();
+  }
+  /// Large ones, so that they have to wait, and one that is too large.
+  Task<void> huge(long count, long size, hf::StreamWriter<flow::Line> writer) {
+    for (long i = 0; i < count; ++i)
+      co_await writer.write({.number = i, .text = std::string(1'000'000, 'x')});
+    try {
+      co_await writer.write({.text = std::string(static_cast<std::size_t>(size), 'x')});
+    } catch (const hf::Error& error) {
+      note(error);
+    }
+    CHECK(!writer.writable());
+    writer.finish();
+  }
   void note() { seen_.ends.emplace_back(); }
   void note(const hf::Error& error) { seen_.ends.emplace_back(error.code().message()); }
 
@@ -132,7 +166,9 @@ constexpr Placement placements[] = {Placement::same_shard, Placement::other_shar
 
 /// A Flow somewhere, and a caller on the first shard of the client's two.
 struct Stage {
-  explicit Stage(Placement placement, std::uint64_t seed = 1) : cluster(2, 2, seed) {
+  explicit Stage(Placement placement, std::uint64_t seed = 1,
+                 std::size_t receive_budget_bytes = 128u << 20)
+      : cluster(2, 2, seed, receive_budget_bytes) {
     const hf::SpawnOptions options{.name = "flow",
                                    .shard = placement == Placement::same_shard ? 0u : 1u};
     if (placement == Placement::other_process) {
@@ -346,6 +382,36 @@ TEST_CASE("a slow reader holds up its writer by bytes, however the sizes fall") 
   }
 }
 
+TEST_CASE("a writer that gives up leaves no credit behind that the next one waits for") {
+  for (const Placement placement : placements) {
+    Stage stage(placement);
+    stage.run([&](flow::FlowRef flow) -> Task<void> {
+      auto lines =
+          co_await flow.lines({.size = 10'000, .end = "ladder"}, {.window = {.bytes = 10'000}});
+      co_await hf::sleep_for(50ms);
+      std::vector<long> numbers;
+      while (auto line = co_await lines.read(hf::within(1s))) numbers.push_back(line->number());
+      CHECK(numbers == std::vector<long>{0, 1, 3, 4});
+    });
+  }
+}
+
+TEST_CASE("a writer goes only so far ahead, however large a window a peer names") {
+  Stage stage(Placement::other_process);
+  stage.run([&](flow::FlowRef flow) -> Task<void> {
+    auto items = co_await flow.count(
+        {.count = -1}, {.window = {.messages = ~std::uint32_t{0}, .bytes = ~std::uint32_t{0}}});
+    co_await hf::sleep_for(2s);
+    const long ahead = stage.seen.written;
+    CHECK(ahead > 1000);
+    CHECK(ahead <= 65'536);
+    for (int i = 0; i < 1000; ++i) co_await items.read();
+    co_await hf::sleep_for(1s);
+    CHECK(stage.seen.written > ahead);
+    CHECK(stage.seen.written <= ahead + 1000);
+  });
+}
+
 TEST_CASE("what a peer's streams wait for takes nothing of the connection's window") {
   Stage stage(Placement::other_process);
   stage.run([&](flow::FlowRef flow) -> Task<void> {
@@ -414,6 +480,34 @@ TEST_CASE("an error of a handler reaches the reader after all that was written b
         CHECK(co_await drain(&items, &count) == code);  // then and ever after
       });
     }
+  }
+}
+
+TEST_CASE("what a peer can never take fails its stream, at both ends, and no other") {
+  for (const long before : {0L, 5L}) {
+    Stage stage(Placement::other_process, 1, 8u << 20);
+    stage.run([&](flow::FlowRef flow) -> Task<void> {
+      auto lines = co_await flow.lines({.count = before, .size = 7'000'000, .end = "huge"},
+                                       {.window = {.bytes = 64u << 20}});
+      auto talk = co_await flow.talk();
+      co_await hf::sleep_for(1s);
+      long count = 0;
+      CHECK(co_await drain(&lines, &count) == Errc::too_large);
+      CHECK(count == before);
+      std::error_code code;
+      try {
+        co_await talk.writer.write({.text = std::string(7'000'000, 'x')});
+      } catch (const hf::Error& error) {
+        code = error.code();
+      }
+      CHECK(code == Errc::too_large);
+      CHECK(!talk.writer.writable());
+      CHECK(co_await drain(&talk.reader, &count) == Errc::too_large);
+      const auto pong = co_await flow.ping({.value = 1});
+      CHECK(pong.value() == 1);
+    });
+    const std::string too_large = stage.message(Errc::too_large);
+    CHECK(stage.seen.ends == std::vector<std::string>{too_large, too_large});
   }
 }
 
@@ -735,6 +829,37 @@ TEST_CASE("a stream opened in a handler lasts no longer than the ask that is han
   }
 }
 
+TEST_CASE("a node that ends at any moment of an opening leaves its caller an error, and no end") {
+  for (const unsigned shard : {0u, 1u}) {
+    for (int steps = 0; steps < 60; ++steps) {
+      Seen seen;
+      hf::SimWorld sim(hf::SimWorld::Options{.seed = 1});
+      hf::SimNode& machine = sim.add_node({.shards = 2});
+      auto node = std::make_unique<hf::Node>(machine.runtime());
+      bool begun = false;
+      std::error_code code;
+      auto talking = sim.start(machine, 0, [&](hf::Runtime&) -> Task<void> {
+        const hf::SpawnOptions options{.shard = shard};
+        auto flow = co_await node->spawn<Flow>(options, &seen);
+        begun = true;
+        try {
+          auto talk = co_await flow.talk();
+          while (true) co_await talk.reader.read();
+        } catch (const hf::Error& error) {
+          code = error.code();
+        }
+      });
+      while (!begun) sim.run_for(100ns);
+      for (int step = 0; step < steps; ++step) sim.run_for(100ns);
+      node.reset();
+      sim.wait(talking);
+      const bool told = code == Errc::shutting_down || code == Errc::actor_down;
+      CHECK(told);
+      CHECK(seen.begun == seen.ended);
+    }
+  }
+}
+
 // ---- peers -------------------------------------------------------------------
 
 TEST_CASE("when the handler's process is killed, the caller's ends say so, in every state") {
@@ -798,6 +923,81 @@ TEST_CASE("when the caller's process is killed, or loses its power, its handlers
       CHECK(told);
     }
   }
+}
+
+TEST_CASE("an opening that still waited when its caller's process died leaves no handler behind") {
+  Stage stage(Placement::other_process);
+  for (const unsigned shard : {0u, 1u}) {
+    static_cast<void>(stage.cluster.sim.start(
+        stage.cluster.client_machine, shard, [&](hf::Runtime&) -> Task<void> {
+          auto slow = co_await stage.flow.slow({.count = 60'000});
+          co_await hf::sleep_for(1h);
+        }));
+    static_cast<void>(stage.cluster.sim.start(
+        stage.cluster.client_machine, shard, [&](hf::Runtime&) -> Task<void> {
+          co_await hf::sleep_for(10ms);
+          auto load = co_await stage.flow.load({.within = hf::within(1h)});
+          co_await hf::sleep_for(1h);
+        }));
+  }
+  stage.cluster.sim.run_for(100ms);
+  CHECK(stage.seen.begun == 0);
+  stage.cluster.client_machine.crash(hf::SimCrash::kill());
+  stage.cluster.sim.run_for(600s);
+  CHECK(stage.seen.begun == 2);
+  CHECK(stage.seen.ended == 2);
+}
+
+namespace {
+
+/// Keeps all that it is sent, so that its sender gets no room back.
+struct Hoarder final : hf::net::MessageHandler {
+  void on_message(hf::net::Session&, hf::net::Lane, hf::net::Message message) noexcept override {
+    hoard.push_back(std::move(message));
+  }
+  std::vector<hf::net::Message> hoard;
+};
+
+}  // namespace
+
+TEST_CASE("a peer that asks without end, and takes no answers, is let go, and nobody else") {
+  Log log;
+  Hoarder hoarder;
+  Stage stage(Placement::other_process);
+  auto& sim = stage.cluster.sim;
+  hf::SimNode& machine = sim.add_node({.name = "hoarder"});
+  auto& hoarding =
+      machine.emplace<hf::net::Network>(machine.runtime(), network(machine, sim), hoarder);
+  const long sent = sim.run(machine, 0, [&](hf::Runtime&) -> Task<long> {
+    const auto session =
+        co_await hoarding.connect(stage.cluster.endpoint(), hf::Clock::now() + 10s);
+    long sent = 0;
+    while (session->up() && sent < 300'000) {
+      hf::net::Message message;
+      message.envelope.kind = hf::net::MessageKind::stream;
+      message.envelope.target = 7;  // what is no end, and each time is told so
+      message.envelope.source = 7;
+      try {
+        co_await session->send(std::move(message));
+      } catch (const hf::Error&) {
+        break;
+      }
+      ++sent;
+    }
+    co_await hf::sleep_for(10s);
+    CHECK(!session->up());
+    co_return sent;
+  });
+  CHECK(sent > 1000);
+  CHECK(sent < 300'000);
+  sim.run(machine, 0, [&](hf::Runtime&) -> Task<void> {
+    hoarder.hoard.clear();
+    co_return;
+  });
+  stage.run([&](flow::FlowRef flow) -> Task<void> {
+    const auto pong = co_await flow.ping({.value = 3});
+    CHECK(pong.value() == 3);
+  });
 }
 
 TEST_CASE("a peer that writes more than it may, or no messages at all, ends its own stream only") {
