@@ -7,6 +7,14 @@
 // All of it happens on one shard. One letter is handled at a time: the next one begins when the
 // handler has ended, also if it suspends, unless its method is marked `interleaved`. A handler that
 // throws hf::Error answers with it; any other exception crashes the actor.
+//
+// A handler that need not wait may be a plain function, which costs no coroutine frame; it ends
+// with `return {}`, and throws alike:
+//
+//   hf::Task<void> get(demo::Nothing, hf::Reply<demo::Value> reply) override {
+//     reply.send({.total = total_});
+//     return {};
+//   }
 #pragma once
 
 #include <hyperframes/actors/detail/cell.hpp>

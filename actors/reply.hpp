@@ -5,8 +5,9 @@
 //   }
 //
 // A Reply is answered once, on its actor's shard, and never suspends: also while the asker's
-// mailbox or connection is busy. Destroyed unanswered it answers Errc::no_reply, or the hf::Error
-// that its handler threw. After a `tell` nobody waits, and answering does nothing.
+// mailbox or connection is busy. Destroyed unanswered it answers Errc::no_reply; or, if its handler
+// threw (also what that called, and moved the Reply to), that hf::Error, or actor_down for another
+// exception. After a `tell` nobody waits, and answering does nothing.
 #pragma once
 
 #include <concepts>

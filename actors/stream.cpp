@@ -17,7 +17,8 @@ StreamPlace place_of_handler(const Letter& letter, Time deadline) noexcept {
   return {.home = letter.cell->home,
           .peer = remote ? &letter.route->peer->peer : nullptr,
           .lane = lane_of(letter.method->bulk),
-          .deadline = deadline};
+          .deadline = deadline,
+          .owner = letter.cell->owner};
 }
 
 void answer_opened(Letter* letter, StreamSink& sink, StreamSource* source) noexcept {
@@ -44,7 +45,8 @@ NodeCore* core_of(const Letter& letter) noexcept { return &letter.origin->core; 
 
 StreamPlace place_of_caller(const Destination& to, const PromiseBase& caller,
                             const StreamOptions& options, bool bulk) noexcept {
-  StreamPlace place{.peer = to.peer, .lane = lane_of(bulk), .deadline = options.deadline};
+  StreamPlace place{
+      .peer = to.peer, .lane = lane_of(bulk), .deadline = options.deadline, .owner = caller.owner};
   if (!options.within.outlasts) place.deadline = std::min(place.deadline, caller.deadline);
   auto* shard = static_cast<Shard*>(caller.core);
   if (!shard || !to.id) return place;

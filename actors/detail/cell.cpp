@@ -533,6 +533,7 @@ void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKi
       return error;
     });
     task = {};
+    home->unwound.end(*this);
   }
   if (ending) {
     if (kind == TurnKind::stopping)

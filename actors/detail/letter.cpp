@@ -7,6 +7,7 @@
 #include <hyperframes/actors/detail/receipt.hpp>
 #include <hyperframes/actors/detail/remote.hpp>
 #include <hyperframes/actors/detail/send_waiter.hpp>
+#include <hyperframes/actors/detail/unwound.hpp>
 
 namespace hyperframes::detail {
 namespace {
@@ -71,6 +72,12 @@ void fail(Letter* letter, Error error) noexcept {
 
 void drop_unanswered(Letter* letter) noexcept {
   if (letter->kind == Letter::Kind::tell) return destroy(letter);
+  Unwound& unwound = letter->cell->home->unwound;
+  if (unwound.takes()) return unwound.keep(letter);
+  end_unanswered(letter);
+}
+
+void end_unanswered(Letter* letter) noexcept {
   if (const auto* reason = letter->cell->home->drop_reason) return fail(letter, reason->error());
   fail(letter, Error(Errc::no_reply, std::string("ask ") + letter->method->name,
                      "its handler ended without an answer"));

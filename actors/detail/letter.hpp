@@ -122,8 +122,10 @@ void destroy(Letter* letter) noexcept;
 void send_back(Letter* letter) noexcept;
 /// Ends a letter with an error. A tell just ends.
 void fail(Letter* letter, Error error) noexcept;
-/// Ends a letter whose Reply was dropped.
+/// Ends a letter whose Reply was dropped: if by an exception, once that is known (unwound.hpp).
 void drop_unanswered(Letter* letter) noexcept;
+/// The same at once.
+void end_unanswered(Letter* letter) noexcept;
 /// Keeps what a peer's letter was received in, so that the peer gets no credit back for it.
 void hold_credit(Letter& letter, Buffer received) noexcept;
 void release_credit(Letter& letter) noexcept;

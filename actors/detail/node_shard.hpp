@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/detail/unwound.hpp>
 #include <hyperframes/actors/spawn_options.hpp>
 #include <hyperframes/runtime/metrics.hpp>
 #include <hyperframes/runtime/shard.hpp>
@@ -139,6 +140,7 @@ class NodeShard {
     ~DropReason() = default;
   };
   const DropReason* drop_reason = nullptr;  ///< Null: Errc::no_reply.
+  Unwound unwound{*this};
   /// Where a start that fails at once puts its exception.
   std::exception_ptr* start_failure = nullptr;
   /// Calls of foreign threads that have not ended; they may outlive the node.

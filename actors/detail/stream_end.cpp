@@ -115,6 +115,8 @@ void StreamEnd::give_up(const char* what) noexcept {
   saying->error = home()->drop_reason
                       ? std::make_unique<Error>(home()->drop_reason->error())
                       : std::make_unique<Error>(Errc::cancelled, "use a stream", what);
+  if (place_.owner && home()->unwound.takes())
+    return home()->unwound.keep(place_.owner, std::move(saying), place_.peer, lane_of(farewell()));
   send(std::move(saying), lane_of(farewell()));
 }
 

@@ -89,6 +89,7 @@ struct StreamPlace {
   RemotePeer* peer = nullptr;  ///< The other end's process, if it is another one.
   net::Lane lane = net::Lane::normal;
   Time deadline = no_deadline;  ///< Of the stream as a whole.
+  std::uint32_t owner = 0;      ///< The actor that made the end, if one did (runtime/witness.hpp).
 };
 
 class StreamEnd {

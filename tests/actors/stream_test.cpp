@@ -59,8 +59,10 @@ class Flow final : public flow::Flow::Actor {
     note();
   }
   Task<void> slow(flow::Query query, hf::StreamWriter<flow::Item> writer) override {
-    co_await hf::sleep_for(std::chrono::milliseconds(query.count()));
-    writer.finish();
+    if (query.end() == "throw") throw hf::Error(Errc::rejected, "slow", "enough", "ask for less");
+    if (query.end() == "crash") throw std::runtime_error("a crash");
+    if (query.end() == "helper") return leave_to_helper(std::move(writer));
+    return slowly(query.count(), std::move(writer));
   }
   Task<void> load(hf::StreamReader<flow::Item> reader,
                   hf::StreamReply<flow::Summary> reply) override {
@@ -121,6 +123,19 @@ class Flow final : public flow::Flow::Actor {
     if (how == "fail") writer.fail(hf::Error(Errc::moved, "count", "gone", "look there"));
     if (how == "keep") kept_.push_back(std::move(writer));
     if (how.empty()) writer.finish();
+  }
+  static Task<void> slowly(long milliseconds, hf::StreamWriter<flow::Item> writer) {
+    co_await hf::sleep_for(std::chrono::milliseconds(milliseconds));
+    writer.finish();
+  }
+  static Task<void> leave_to_helper(hf::StreamWriter<flow::Item> writer) {
+    co_await helper(std::move(writer));
+  }
+  static Task<void> helper(hf::StreamWriter<flow::Item> writer) {
+    auto own = std::move(writer);
+    co_await own.write({.value = 1});
+    co_await hf::sleep_for(1ms);
+    throw hf::Error(Errc::rejected, "slow", "enough", "ask for less");
   }
   /// Two small ones; one that gives up since it is too large for what is left; one that fits; and
   /// one that does not, but would once all is read.
@@ -508,6 +523,44 @@ TEST_CASE("what a peer can never take fails its stream, at both ends, and no oth
     });
     const std::string too_large = stage.message(Errc::too_large);
     CHECK(stage.seen.ends == std::vector<std::string>{too_large, too_large});
+  }
+}
+
+TEST_CASE("the error of a handler that is no coroutine, or left its writer to one, is told") {
+  const std::pair<std::string, Errc> cases[] = {
+      {"throw", Errc::rejected}, {"helper", Errc::rejected}, {"crash", Errc::actor_down}};
+  for (const Placement placement : placements) {
+    for (const auto& [how, code] : cases) {
+      Stage stage(placement);
+      stage.run([&](flow::FlowRef flow) -> Task<void> {
+        auto items = co_await flow.slow({.end = how});
+        long count = 0;
+        CHECK(co_await drain(&items, &count) == code);
+        CHECK(count == (how == "helper" ? 1 : 0));
+      });
+    }
+  }
+}
+
+TEST_CASE("the error of a handler reaches the other ends of streams that it had opened") {
+  struct Opener final : demo::OtherCounter::Actor {
+    explicit Opener(flow::FlowRef flow) : flow(flow) {}
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      auto load = co_await flow.load();
+      co_await load.write({.value = 1});
+      co_await hf::sleep_for(1ms);
+      throw hf::Error(Errc::rejected, "add", "enough", "ask for less");
+    }
+    flow::FlowRef flow;
+  };
+  for (const Placement placement : placements) {
+    Stage stage(placement);
+    stage.run([&](flow::FlowRef flow) -> Task<void> {
+      auto opener = co_await stage.cluster.client->spawn<Opener>("opener", flow);
+      CHECK(co_await code_of<demo::Sum>(opener.add({})) == Errc::rejected);
+      co_await hf::sleep_for(10ms);
+    });
+    CHECK(stage.seen.ends == std::vector<std::string>{stage.message(Errc::rejected)});
   }
 }
 
