@@ -50,6 +50,33 @@ TEST_CASE("a foreign thread asks an actor, and blocks only itself") {
   }
 }
 
+TEST_CASE("a foreign thread asks and tells an actor of another node, each in its order") {
+  hf::net::Network::Options open;
+  open.insecure = true;
+  hf::Runtime near_runtime{{.shards = 2}}, far_runtime{{.shards = 2}};
+  hf::Node near(near_runtime, {.name = "near", .network = open});
+  hf::Node far(far_runtime, {.name = "far", .network = open});
+  const auto bound = far_runtime.run([&](hf::Runtime&) -> Task<hf::net::Endpoint> {
+    co_await far.spawn<Counter>({.name = "counter", .shard = 1});
+    co_return co_await far.listen(hf::net::Endpoint::parse("tcp://127.0.0.1:0"));
+  });
+  const auto counter = near_runtime.run([&](hf::Runtime&) -> Task<demo::CounterRef> {
+    hf::RemoteNode remote = co_await near.connect(bound);
+    co_return co_await remote.find<demo::Counter>("counter");
+  });
+  CHECK(!counter.is_local());
+  for (long i = 1; i <= 100; ++i) {
+    hf::submit(counter.note({.delta = 1})).get();
+    const auto sum = hf::submit(counter.add_named({.name = "far", .delta = 1})).get();
+    CHECK(sum.total() == 2 * i);
+    CHECK(sum.note() == "for far");
+  }
+  CHECK(thrown_by([&] { hf::submit(counter.refuse({.name = "Bob"})).get(); }) ==
+        Errc::invalid_argument);
+  CHECK(thrown_by([&] { hf::submit(counter.keep({.delta = 1}, hf::within(1ms))).get(); }) ==
+        Errc::deadline_exceeded);
+}
+
 TEST_CASE("what a foreign thread was answered may be copied there, and outlives the runtime") {
   demo::Sum sum;
   hf::WithSegments<demo::Sum> echo;
