@@ -182,7 +182,7 @@ auto async_run(asio::any_io_executor executor, Shard& shard, Function function,
 class AsioRuntime {
  public:
   struct Options {
-    unsigned shards = 1;
+    unsigned shards = 1;        ///< At least one; as many as the context has threads is plenty.
     Shard::Options shard = {};  ///< For every shard; what concerns spinning does not apply.
     AsioReactorOptions reactor = {};
     /// Where calls run that block: files, names, hf::offload. By default on the io_context, where
@@ -192,7 +192,8 @@ class AsioRuntime {
 
   explicit AsioRuntime(asio::io_context& context) : AsioRuntime(context, Options()) {}
   /// Throws Errc::version_mismatch if this program and the library were compiled with different
-  /// asios, and the system's error if a strand's descriptors can't be made.
+  /// asios, Errc::invalid_argument without shards, and what asio throws if the context can't get
+  /// its descriptors. `context` may run already, or not yet.
   AsioRuntime(asio::io_context& context, Options options)
       : AsioRuntime(context, std::move(options), detail::AsioBuild{}) {}
   /// Ends what is left, without grace; `async_stop` first for an orderly end. Waits for turns that
@@ -201,7 +202,8 @@ class AsioRuntime {
   AsioRuntime(const AsioRuntime&) = delete;
   AsioRuntime& operator=(const AsioRuntime&) = delete;
 
-  /// Don't call what waits (`run`, `stop`) on a thread that the io_context needs.
+  /// Don't call what waits for a task (`run`) on a thread that the io_context needs; to stop it
+  /// there is `async_stop`, its own `stop` does nothing here.
   Runtime& runtime() noexcept;
   Shard& shard(unsigned index) noexcept { return runtime().shard(index); }
   asio::io_context::executor_type get_executor() const noexcept { return executor_; }

@@ -2,7 +2,7 @@
 //
 //   hf::Buffer page = co_await pool.allocate(64 << 10);   // suspends while the quota is used up
 //   hf::Buffer head = page.slice(0, 16);                  // shares the same memory
-//   segments.push_back(std::move(page));                  // moves, copies nothing
+//   segments.push_back(std::move(page));                  // moves, copies no bytes
 //
 // The count is a plain integer, so all references to a block are on one shard. A buffer may move to
 // another shard only as the sole reference (`unique()`), and be copied and sliced there; to keep
@@ -53,6 +53,9 @@ bool is_sole(const Block* block) noexcept;
 
 }  // namespace detail
 
+/// Some bytes of a block, and a share of its count. As with a shared pointer, copying shares the
+/// bytes and a const Buffer still gives writable ones. Default-made, moved from or reset it is
+/// empty. Blocks begin on a 64-byte boundary.
 class Buffer {
  public:
   Buffer() noexcept = default;
@@ -74,14 +77,15 @@ class Buffer {
     if (block_) detail::release(block_);
   }
 
-  /// A heap block outside every quota, holding a copy. For small things and tests.
+  /// A heap block outside every quota, holding a copy. For small things and tests. On any thread;
+  /// std::bad_alloc if the system has no memory.
   static Buffer copy_of(std::span<const std::byte> bytes);
   static Buffer copy_of(std::string_view text) {
     return copy_of(std::as_bytes(std::span(text.data(), text.size())));
   }
-  /// A heap block outside every quota; its contents are indeterminate.
+  /// The same with indeterminate contents.
   static Buffer heap(std::size_t size);
-  /// Takes over `block`'s reference.
+  /// For pools and drivers: takes over `block`'s reference.
   static Buffer adopt(detail::Block* block, std::byte* data, std::size_t size) noexcept {
     Buffer buffer;
     buffer.block_ = block;
@@ -97,6 +101,7 @@ class Buffer {
     size_ = 0;
   }
 
+  /// Good while this Buffer, or another one of the block, exists.
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
@@ -112,7 +117,9 @@ class Buffer {
   Buffer slice(std::size_t offset, std::size_t size) const noexcept;
   /// A sole reference to the same bytes, to be moved to another shard. On a shard.
   Buffer proxy() const;
+  /// Drops the end; `size` is not above the size it has.
   void resize_down(std::size_t size) noexcept;
+  /// Drops the beginning; `count` is at most the size.
   void remove_prefix(std::size_t count) noexcept;
 
  private:
@@ -121,10 +128,12 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// A short list of buffers, in order. What a message's data is made of.
+/// A short list of buffers, in order. What a message's data is made of. Copies share the buffers'
+/// memory, and belong to one shard as they do.
 class Segments {
  public:
   Segments() noexcept = default;
+  /// Not explicit: what takes Segments takes a Buffer too.
   Segments(Buffer only) { push_back(std::move(only)); }
 
   void push_back(Buffer buffer) {
@@ -134,6 +143,8 @@ class Segments {
   std::size_t size_bytes() const noexcept { return bytes_; }
   std::size_t count() const noexcept { return list_.size(); }
   bool empty() const noexcept { return list_.empty(); }
+  /// May be moved out or written into; a buffer's size must not be changed in here, since
+  /// `size_bytes` would not follow.
   Buffer& operator[](std::size_t index) noexcept { return list_[index]; }
   const Buffer& operator[](std::size_t index) const noexcept { return list_[index]; }
   auto begin() noexcept { return list_.begin(); }
@@ -144,7 +155,7 @@ class Segments {
     list_.clear();
     bytes_ = 0;
   }
-  /// Drops the first `count` bytes, buffer by buffer.
+  /// Drops the first `count` bytes, buffer by buffer; at most size_bytes().
   void remove_prefix(std::size_t count) noexcept;
   /// One contiguous heap buffer with the same bytes: a copy, for code that can't take a list.
   Buffer flatten() const;
@@ -154,20 +165,27 @@ class Segments {
   std::size_t bytes_ = 0;
 };
 
-/// Memory under a quota, for one shard. Blocks are kept by size class (powers of two and the
-/// midpoints between them) and reused.
+/// Memory under a quota, for one shard: each has Shard::send_pool() and Shard::receive_pool(), and
+/// actors and programs may make more. All calls on that shard. Blocks are kept by size class
+/// (powers of two from 256 bytes and the midpoints between them) and reused; the quota is charged
+/// the class's size, at most half more than what was asked for.
 class BufferPool {
  public:
   struct Options {
-    std::string name;                     ///< Stands in every error.
+    std::string name = {};                ///< Stands in every error.
     std::size_t quota_bytes = 64u << 20;  ///< Handed out and not yet released.
     std::size_t keep_bytes = 16u << 20;   ///< Free memory kept for reuse.
   };
   struct Usage {
-    std::size_t used_bytes, quota_bytes, free_bytes, waiting, exhausted_count;
+    std::size_t used_bytes;  ///< Charged to the quota now.
+    std::size_t quota_bytes;
+    std::size_t free_bytes;       ///< Kept for reuse.
+    std::size_t waiting;          ///< Coroutines that wait for room.
+    std::size_t exhausted_count;  ///< Allocations that failed for want of room, so far.
   };
 
   BufferPool(Shard& home, Options options);
+  /// On its shard, when all its buffers have been released and nobody waits.
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -178,9 +196,11 @@ class BufferPool {
 
   class AllocateAwaiter;
   /// Suspends, first come first served, until the quota has room or `deadline` has passed
-  /// (Errc::exhausted). Throws Errc::too_large at once if `size` is over the whole quota.
-  AllocateAwaiter allocate(std::size_t size, Time deadline = no_deadline);
+  /// (Errc::exhausted). Throws Errc::too_large at once if `size` is over the whole quota, and
+  /// Errc::exhausted if the system has no memory. Cancelled while it waits, Errc::cancelled.
+  [[nodiscard]] AllocateAwaiter allocate(std::size_t size, Time deadline = no_deadline);
 
+  /// Linear in who waits.
   Usage usage() const noexcept;
   const std::string& name() const noexcept { return options_.name; }
 

@@ -3,11 +3,14 @@
 //   std::size_t rows = co_await hf::call_on(shard, [table] { return table->size(); });
 //   co_await hf::call_on(shard, [name]() -> hf::Task<void> { co_await warm_up(name); });
 //
-// The function travels by value; it is called, and its task runs, over there, and it is destroyed
-// over here. Its result crosses back, so it must not refer to the other shard's memory. A cancelled
-// caller cancels the task over there, for the same reason, and still waits for its end. A call that
-// is still queued over there when it is cancelled, or when its deadline passes, is dropped and
-// counted (hyperframes_expired_calls_total).
+// The function travels by value, and is kept until its task has ended: a coroutine lambda that
+// captures is fine here. It is called, and its task runs, over there, in the caller's scheduling
+// group; it is destroyed over here. Arguments and result cross, so they must not refer to memory of
+// a shard: send buffers as sole references or proxies (runtime/buffer.hpp). A cancelled caller
+// cancels the task over there, and still waits for its end. A call that is still queued over there
+// when it is cancelled, or when its deadline passes, is dropped and counted
+// (hyperframes_expired_calls_total). Awaited on a shard of the same runtime; other threads have
+// Runtime::run.
 #pragma once
 
 #include <atomic>
@@ -145,12 +148,15 @@ class CrossCallOf final : public CrossCall {
 
 }  // namespace detail
 
-/// Suspends while the ring from this shard to `target` is full. Throws Errc::deadline_exceeded.
+/// Suspends while the ring from this shard to `target` is full: for code that uses Shard::post
+/// much. `call_on` does it by itself. Throws Errc::deadline_exceeded.
 Task<void> ring_room(Shard& target, Time deadline = no_deadline);
 
-/// Calls `function` on `target`, and awaits it there if it returns a Task. What it throws is thrown
-/// here; Errc::shutting_down if the target stopped before. At `deadline` the task over there is
-/// cancelled; a function that has begun to run by then is waited for.
+/// Calls `function` on `target` (which may be the current shard), and awaits it there if it returns
+/// a Task. What it throws is thrown here; Errc::shutting_down if the target stopped before. At
+/// `deadline` the task over there is cancelled and its wait throws Errc::deadline_exceeded; a
+/// function that has begun to run by then is waited for, and so is a target that is stuck in a
+/// turn.
 template <class Function>
 auto call_on(Shard& target, Function function, Time deadline = no_deadline,
              std::source_location from = std::source_location::current())

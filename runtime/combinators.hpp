@@ -1,12 +1,15 @@
 // Putting tasks together: all of them, the first of them, within a time, or untouched by
 // cancellation.
 //
-//   auto both = co_await hf::when_all(load(a), load(b));               // std::tuple<A, B>
-//   auto first = co_await hf::when_any(primary(), backup());    // std::variant; others are
-//   cancelled auto page = co_await hf::with_deadline(fetch(url), hf::after(2s));   // or
-//   deadline_exceeded
+//   auto both = co_await hf::when_all(load(a), load(b));           // std::tuple<A, B>
+//   auto first = co_await hf::when_any(primary(), backup());       // std::variant, by position
+//   auto page = co_await hf::with_deadline(fetch(url), hf::after(2s));
 //
-// Every task that was started has ended when the await ends: losers are cancelled, then joined.
+// Every task that was started has ended when the await ends: losers are cancelled, then joined. So
+// a task that is slow to end (an offloaded call, something `shielded`) is waited for, deadline or
+// not. Tasks run on the awaiting shard, in its scheduling group, begin in the order in which they
+// were given, and are cancelled when the awaiting chain is. A Task<void> has std::monostate for its
+// value.
 #pragma once
 
 #include <hyperframes/runtime/scope.hpp>
@@ -84,7 +87,8 @@ class UnderCancel {
 
 }  // namespace detail
 
-/// Runs all side by side. The first failure cancels the others, and is thrown once all have ended.
+/// Runs all side by side, and returns their values. The first failure cancels the others, and is
+/// thrown once all have ended; what the others threw is lost.
 template <class... T>
 Task<std::tuple<detail::ValueOf<T>...>> when_all(Task<T>... tasks) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
@@ -99,7 +103,7 @@ Task<std::tuple<detail::ValueOf<T>...>> when_all(Task<T>... tasks) {
       results);
 }
 
-/// Of a list: values in the order of the tasks.
+/// Of a list: values in the order of the tasks, none for an empty list.
 template <class T>
 Task<std::vector<detail::ValueOf<T>>> when_all(std::vector<Task<T>> tasks) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
@@ -114,7 +118,8 @@ Task<std::vector<detail::ValueOf<T>>> when_all(std::vector<Task<T>> tasks) {
   co_return values;
 }
 
-/// The outcome of the first to end, at its index; a failure counts as an outcome and is thrown.
+/// The outcome of the first to end, at its index: ask `index()`, since types may repeat. A failure
+/// counts as an outcome and is thrown. Cancelled losers may have had effects.
 template <class... T>
 Task<std::variant<detail::ValueOf<T>...>> when_any(Task<T>... tasks) {
   using Variant = std::variant<detail::ValueOf<T>...>;
@@ -133,13 +138,15 @@ Task<std::variant<detail::ValueOf<T>...>> when_any(Task<T>... tasks) {
 }
 
 /// Cancelled when `source` is, instead of with the caller. Make `source` a child of the caller's
-/// source where both should count.
+/// source where both should count. `source` must exist until this has ended.
 template <class T>
 Task<T> with_cancellation(CancelSource& source, Task<T> task) {
   co_return co_await detail::UnderCancel<T>(std::move(task), &source);
 }
 
-/// Cancels `task` at `deadline`; what it waits for then throws Errc::deadline_exceeded.
+/// Cancels `task` at `deadline`; what it waits for then throws Errc::deadline_exceeded in it, which
+/// it may handle as any error. With a deadline that has passed it begins all the same, and its
+/// first wait throws.
 template <class T>
 Task<T> with_deadline(Task<T> task, Time deadline) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
@@ -153,7 +160,9 @@ Task<T> with_deadline(Task<T> task, Time deadline) {
   co_return co_await detail::UnderCancel<T>(std::move(task), &source);
 }
 
-/// Runs `task` to its end although the caller is cancelled: for clean-up.
+/// Runs `task` to its end although the caller is cancelled, or a `with_deadline` around this runs
+/// out: for clean-up. Deadlines that the task gives its own operations hold. At the runtime's end
+/// it has the stop's deadline, and is destroyed then.
 template <class T>
 Task<T> shielded(Task<T> task) {
   co_return co_await detail::UnderCancel<T>(std::move(task), nullptr);

@@ -4,7 +4,9 @@
 //                   "63 of 64 MiB are in use", "raise its quota or release buffers sooner");
 //
 // Every operation of this project throws `hf::Error`. Where failure is ordinary, a `try_` form
-// returns `hf::Result<T>` instead. An error may cross the wire: code and texts are kept.
+// returns `hf::Result<T>` instead. Handlers ask `error.is(hf::Errc::exhausted)`, or for what the
+// system said `error.code() == std::errc::no_space_on_device`. An error may cross the wire: code
+// and texts are kept. docs/reference/errors.md has a section for each code.
 #pragma once
 
 #include <string>
@@ -29,7 +31,7 @@ enum class Errc : int {
   peer_lost = 9,             ///< The peer's process died or went silent.
   not_found = 10,            ///< No such actor, table, file or key.
   already_exists = 11,       ///< The name is taken.
-  overloaded = 12,           ///< A bounded mailbox with policy `fail` is full.
+  overloaded = 12,           ///< A mailbox whose policy is not to wait is full.
   unknown_type = 13,         ///< A message type id that the receiver does not know.
   verification_failed = 14,  ///< A FlatBuffer from outside did not verify.
   actor_down = 15,           ///< The actor stopped before it answered.
@@ -45,11 +47,13 @@ enum class Errc : int {
   internal = 25,             ///< A bug in this project.
 };
 
+/// "hyperframes": the category of Errc.
 const std::error_category& error_category() noexcept;
 inline std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
-/// The code's name as it stands in the documentation, such as "deadline_exceeded".
+/// The code's name as it stands in the documentation, such as "deadline_exceeded"; "unknown_error"
+/// for a number that this build does not know, such as a newer peer's.
 std::string_view name(Errc code) noexcept;
 
 }  // namespace hyperframes
@@ -65,10 +69,12 @@ class Error : public std::system_error {
   /// `remedy`: what the reader can do; may be empty where nothing helps.
   Error(std::error_code code, std::string tried, std::string found = {}, std::string remedy = {});
 
-  /// From `errno` or a negated kernel result.
+  /// From `errno` or a negated kernel result: in std::generic_category(), so it compares with
+  /// std::errc.
   static Error system(int error_number, std::string tried, std::string found = {},
                       std::string remedy = {});
 
+  /// "TRIED: FOUND [CODE]; REMEDY".
   const char* what() const noexcept override { return text_.c_str(); }
   const std::string& tried() const noexcept { return tried_; }
   const std::string& found() const noexcept { return found_; }
@@ -79,7 +85,9 @@ class Error : public std::system_error {
   std::string tried_, found_, remedy_, text_;
 };
 
-/// A value or an `Error`. `value()` throws the error; `*result` asserts that there is none.
+/// A value or an `Error`, and either converts to it. `value()` throws the error. `*` and `->` are
+/// for after a check: without a value they throw std::bad_variant_access, as `error()` does with
+/// one. References that it returns live as long as it does: keep the Result, not `try_x().error()`.
 template <class T>
 class [[nodiscard]] Result {
   using Stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;

@@ -3,9 +3,10 @@
 //   co_await hf::failpoint("log-after-write");
 //   HYPERFRAMES_FAILPOINT="log-after-write=kill:20" hyperframes_server ...    // the 20th time
 //
-// Actions: kill (SIGKILL to itself), stop (SIGSTOP to itself), sleep:MS, error (throws). A number
-// behind kill, stop and error says which passage acts; without it the first does. Without the
-// environment variable, which is read once, a failpoint costs one load.
+// Actions: kill (SIGKILL to itself), stop (SIGSTOP to itself), sleep:MS (each passage blocks its
+// shard for so long), error (throws Errc::internal). A number behind kill, stop and error says
+// which passage acts, of the whole process; without it the first does. The variable arms one
+// failpoint, and is read once, at the start; without it a failpoint costs one load. For tests only.
 #pragma once
 
 #include <coroutine>
@@ -33,6 +34,9 @@ class FailpointAwaiter {
   const char* name_;
 };
 
-inline FailpointAwaiter failpoint(const char* name) noexcept { return FailpointAwaiter(name); }
+/// Never suspends. `name` must stay valid: use a literal.
+[[nodiscard]] inline FailpointAwaiter failpoint(const char* name) noexcept {
+  return FailpointAwaiter(name);
+}
 
 }  // namespace hyperframes

@@ -3,6 +3,11 @@
 //   hf::LocalChannel<Job> jobs(64);
 //   co_await jobs.send(std::move(job));               // suspends while full
 //   while (auto job = co_await jobs.receive()) run(std::move(*job));    // empty once closed
+//
+// First in, first out, also among those who wait on either side. What need not wait ends at once,
+// whatever deadline and cancellation say; else both throw Errc::deadline_exceeded or
+// Errc::cancelled, and what was to be sent is destroyed. T must be movable, and must not throw when
+// it is moved. Between shards: call_on, or actors.
 #pragma once
 
 #include <deque>
@@ -80,16 +85,18 @@ class LocalChannel {
     std::optional<T> value_;
   };
 
-  SendAwaiter send(T value, Time deadline = no_deadline) {
+  /// Suspends while it is full. Throws Errc::closed if it is closed, or gets closed meanwhile.
+  [[nodiscard]] SendAwaiter send(T value, Time deadline = no_deadline) {
     return SendAwaiter(*this, std::move(value), deadline);
   }
   /// The next value; empty once the channel is closed and drained.
-  ReceiveAwaiter receive(Time deadline = no_deadline) noexcept {
+  [[nodiscard]] ReceiveAwaiter receive(Time deadline = no_deadline) noexcept {
     return ReceiveAwaiter(*this, deadline);
   }
   /// False, with `value` untouched, if it is full or closed.
-  bool try_send(T& value) { return !closed_ && senders_.empty() && try_push(value); }
-  std::optional<T> try_receive() {
+  [[nodiscard]] bool try_send(T& value) { return !closed_ && senders_.empty() && try_push(value); }
+  /// Empty if nothing is queued, whether it is closed or not.
+  [[nodiscard]] std::optional<T> try_receive() {
     if (values_.empty()) return std::nullopt;
     std::optional<T> value(std::move(values_.front()));
     values_.pop_front();
@@ -103,6 +110,7 @@ class LocalChannel {
     while (auto* receiver = receivers_.pop_front()) receiver->wake();
   }
   bool closed() const noexcept { return closed_; }
+  /// Values that are queued, without those of senders that wait.
   std::size_t size() const noexcept { return values_.size(); }
 
  private:

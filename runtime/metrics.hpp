@@ -2,7 +2,10 @@
 //
 //   hf::Counter& pushes = shard.metrics().counter("ps_pushes_total", "Pushes applied");
 //   pushes.add();
-//   runtime.collect_metrics();     // sums over all shards, from any thread, by asking each shard
+//   for (const hf::MetricSample& sample : runtime.collect_metrics())    // sums over all shards;
+//     std::cout << sample.name << ' ' << sample.value << '\n';           // not on a shard
+//
+// runtime/exposition.hpp makes of them what Prometheus reads.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 
 namespace hyperframes {
 
+/// A number that its shard counts: up by `add`, or set as a gauge is.
 class Counter {
  public:
   void add(std::uint64_t amount = 1) noexcept { value_ += amount; }
@@ -23,14 +27,17 @@ class Counter {
   std::uint64_t value_ = 0;
 };
 
-/// Power-of-two buckets: enough for latencies and sizes over many magnitudes.
+/// Power-of-two buckets: enough for latencies and sizes over many magnitudes. Recording is O(1).
 class Histogram {
  public:
   void record(std::uint64_t value) noexcept;
   std::uint64_t count() const noexcept { return count_; }
+  /// Of all values; wraps around.
   std::uint64_t sum() const noexcept { return sum_; }
-  /// The upper bound of the bucket that holds the given quantile (0 to 1); 0 if empty.
+  /// The upper bound of the bucket that holds the given quantile (0 to 1): less than twice the
+  /// value itself. 0 if empty.
   std::uint64_t quantile(double q) const noexcept;
+  /// 65 of them: the first counts zeros, number i values from 2^(i-1) to 2^i - 1.
   const std::uint64_t* buckets() const noexcept { return buckets_; }
 
  private:
@@ -38,6 +45,7 @@ class Histogram {
   std::uint64_t count_ = 0, sum_ = 0;
 };
 
+/// A copy of one number, for any thread.
 struct MetricSample {
   std::string name, help;
   std::uint64_t value;
@@ -48,6 +56,8 @@ struct MetricSample {
 /// gauge. A time is named by its unit: "_ns", "_us" or "_ms", before "_total" if it has that.
 class Metrics {
  public:
+  /// The counter of that name, made at first use with that help. Looks through all names: keep the
+  /// reference rather than the name. Whatever Prometheus takes for a name may be one.
   Counter& counter(std::string_view name, std::string_view help = {});
   Histogram& histogram(std::string_view name, std::string_view help = {});
   /// Counters, and each histogram as _count and _sum, in order of first use.

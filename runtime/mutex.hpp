@@ -17,8 +17,11 @@ namespace hyperframes {
 
 class Mutex {
  public:
+  /// Unlocks when it is destroyed, or by `release()`. On the mutex's shard, while that exists.
   using Lock = Semaphore::Permit;
-  Semaphore::Awaiter lock(Time deadline = no_deadline) noexcept {
+  /// In line, first come first served, not recursive. Throws Errc::deadline_exceeded or
+  /// Errc::cancelled while it waits.
+  [[nodiscard]] Semaphore::Awaiter lock(Time deadline = no_deadline) noexcept {
     return semaphore_.acquire(1, deadline);
   }
   bool locked() const noexcept { return semaphore_.available() == 0; }
@@ -27,7 +30,7 @@ class Mutex {
   Semaphore semaphore_{1};
 };
 
-/// Holds a lock of the standard library for a stretch of code that must not suspend.
+/// Holds a lock of the standard library for a stretch of code that must not suspend. On any thread.
 template <class StandardMutex>
 class BlockingSection {
  public:
@@ -40,6 +43,7 @@ class BlockingSection {
     mutex_.unlock();
   }
   BlockingSection(const BlockingSection&) = delete;
+  BlockingSection& operator=(const BlockingSection&) = delete;
 
  private:
   StandardMutex& mutex_;

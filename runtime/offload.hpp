@@ -3,9 +3,11 @@
 //   auto rows = co_await hf::offload([path] { return read_whole_database(path); });
 //
 // The function runs on another thread and must not touch the shard; its result, or its exception,
-// is brought back to the awaiting coroutine. A cancelled await still waits for the function: there
-// is no way to stop it, and its captures must outlive it. One that is cancelled already calls
-// nothing.
+// is brought back to the awaiting coroutine. A cancelled await still waits for the function, as
+// there is no way to stop it, and then returns what it returned; so does a with_deadline around it.
+// A chain that is cancelled already calls nothing and throws. Function and result live on the heap:
+// if the awaiting coroutine is destroyed meanwhile, the function goes on, so it must own what it
+// uses. Calls run as threads are free (Runtime::Options::offload_threads), in order of arrival.
 #pragma once
 
 #include <exception>
@@ -27,7 +29,7 @@ class Shard;
 namespace detail {
 class OffloadGate;
 
-/// What an executor runs, once.
+/// What an executor runs, once. It frees itself by running.
 struct OffloadJob : Work {
   explicit OffloadJob(Run run) noexcept : Work(run) {}
   virtual ~OffloadJob() = default;
@@ -41,7 +43,8 @@ struct OffloadJob : Work {
 class Offload {
  public:
   virtual ~Offload() = default;
-  /// Calls `job->run(job)` once, on a thread that may block. From any thread.
+  /// Calls `job->run(job)` once, on a thread that may block, and touches the job no more after
+  /// that. Called from any thread; does not wait for it.
   virtual void execute(detail::OffloadJob* job) noexcept = 0;
   /// Called before the destructor, off the shards: finishes what was queued. What runs past
   /// `until` is left behind, and its description returned; its result then reaches nobody.
@@ -51,7 +54,8 @@ class Offload {
   }
 };
 
-/// The default: a few threads and one queue. The destructor finishes what was queued.
+/// The default: a few threads (at least one) and one queue, without bound. The destructor finishes
+/// what was queued. Throws the system's error if a thread can't be started.
 std::unique_ptr<Offload> make_thread_offload(unsigned threads);
 
 namespace detail {
@@ -134,8 +138,9 @@ class OffloadFunction final : public OffloadCall {
 
 }  // namespace detail
 
-/// Runs `function()` on the shard's offload executor. Throws what it throws. One that never returns
-/// holds up the runtime's end until its deadline only; then it is named in the log and left behind.
+/// Runs `function()` on the shard's offload executor, and returns what it returns (no reference).
+/// Throws what it throws. One that never returns holds up the runtime's end until its deadline
+/// only; then it is named in the log and left behind.
 template <class Function>
 Task<std::invoke_result_t<Function&>> offload(
     Function function, std::source_location from = std::source_location::current()) {

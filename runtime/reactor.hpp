@@ -1,9 +1,8 @@
 // What a shard asks of the system, as one interface with several drivers.
 //
-//   auto* operation = Operation::create(Operation::Kind::read, file);   // from the shard's pool
+//   auto* operation = hf::Operation::create(hf::Operation::Kind::read, descriptor);
 //   operation->memory.push_back(buffer);
-//   int bytes = co_await detail::OperationAwaiter(operation);            // negated errno on
-//   failure
+//   std::int64_t bytes = co_await hf::detail::OperationAwaiter(operation);   // or a negated errno
 //
 // Programs use File, Socket and Listener; this is what those, and the drivers, are written
 // against. The system owns an operation's memory until its completion has arrived, whatever
@@ -39,6 +38,7 @@ class Completion {
   ~Completion() = default;
 };
 
+/// One request and, once it is completed, what it brought. It has a fixed place in memory.
 class Operation : public detail::ListNode {  // a node of the driver's list of what is in flight
  public:
   enum class Kind : std::uint8_t {
@@ -65,11 +65,12 @@ class Operation : public detail::ListNode {  // a node of the driver's list of w
 
   /// From the current shard's pool; freed by the driver after the last completion.
   static Operation* create(Kind kind, int descriptor = -1);
+  /// Of one that was never started. Drivers: of one that has ended.
   static void destroy(Operation* operation) noexcept;
 
   Kind kind;
   int descriptor = -1;
-  int flags = 0;                ///< open(2) flags for `open`.
+  int flags = 0;                ///< open(2)'s for `open`, recv(2)'s for `receive`.
   Completion* owner = nullptr;  ///< Null once abandoned.
   std::uint64_t offset = 0;
   Segments memory;  ///< What the system reads or writes.
@@ -91,11 +92,14 @@ class Operation : public detail::ListNode {  // a node of the driver's list of w
   ~Operation() = default;
 };
 
-/// One shard's driver. All calls on the shard's own thread or strand, except `wake`.
+/// One shard's driver. All calls on the shard's own thread or strand, except `wake` and
+/// `hold_turns`.
 class Reactor {
  public:
   virtual ~Reactor() = default;
+  /// "uring", "asio", "sim": for logs and tests.
   virtual std::string_view name() const noexcept = 0;
+  /// Read afresh: the system's monotonic clock, or the simulator's. Never decreases.
   virtual Time now() const noexcept = 0;
 
   /// Begins `operation` and owns it from here on. Failing to begin is a completion like any other,
@@ -114,6 +118,7 @@ class Reactor {
 
   /// A listening socket on `address`; port 0 picks one. Throws with the address and the cause.
   virtual int listen(const Address& address, int backlog) = 0;
+  /// Where a socket is bound, with the port that was picked. Throws the system's error.
   virtual Address local_address(int descriptor) const = 0;
   /// Sets up a connected socket: no Nagle delay, and a send call that completes only while the
   /// unsent backlog is below `unsent_backlog_bytes` (0: the system's default).
@@ -126,7 +131,7 @@ class Reactor {
   /// Whether descriptors are the process's own, so that close(2) closes them.
   virtual bool has_system_descriptors() const noexcept { return false; }
   /// Keeps other threads from running the shard's turns while it is held, for drivers whose turns
-  /// run on an embedder's threads. Elsewhere it is empty.
+  /// run on an embedder's threads. From any thread. Elsewhere it is empty.
   virtual std::unique_lock<std::recursive_mutex> hold_turns() { return {}; }
   /// Operations started and not completed.
   virtual std::size_t in_flight() const noexcept = 0;

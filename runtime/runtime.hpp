@@ -6,6 +6,10 @@
 //
 // Nothing is global: several runtimes may live in one process. Stopping cancels every task,
 // joins them, and names those that did not end by the deadline; nothing is resumed after that.
+//
+// Those functions that say "from a foreign thread" block it until shards have answered: on a shard
+// they would wait for themselves. A coroutine reaches other shards by runtime/call_on.hpp. Asio
+// programs embed one by runtime/asio.hpp.
 #pragma once
 
 #include <condition_variable>
@@ -40,36 +44,45 @@ class Runtime {
     Shard::Options shard = {};          ///< For every shard; `index` is filled in.
     Driver driver = Driver::automatic;  ///< Of the shards' own threads.
     bool pin_threads = false;           ///< Bind shard i to the i-th core this process may use.
-    unsigned offload_threads = 2;
+    unsigned offload_threads = 2;       ///< For hf::offload and blocking system calls; at least 1.
     Duration stop_deadline = 5s;    ///< Used by the destructor, also for calls that are offloaded.
     Duration stall_threshold = 1s;  ///< A turn longer than this is logged with its line. 0: off.
   };
   struct StopReport {
-    bool clean = true;
+    bool clean = true;  ///< There are no stragglers.
     std::vector<std::string>
         stragglers;  ///< What had not ended by the deadline, and where it waits.
   };
 
-  /// Starts the threads. Throws if a driver can't start, naming the limit that stood in the way.
+  /// Starts the threads, and returns when all shards run. Throws Errc::unsupported, or the system's
+  /// error, if a driver can't start, naming the limit that stood in the way; Errc::invalid_argument
+  /// for groups that make no sense (GroupOptions).
   explicit Runtime(Options options);
   Runtime() : Runtime(Options()) {}
-  /// For drivers that bring their own loop: no threads; the caller runs each shard's turns.
+  /// For drivers that bring their own loop, one for each shard: no threads; the caller runs each
+  /// shard's turns (Shard::turn), and the steps of `stop` below.
   Runtime(Options options, std::vector<std::unique_ptr<Reactor>> reactors,
           std::unique_ptr<Offload> offload);
+  /// Stops with Options::stop_deadline if `stop` was not called, then ends what is left. Waits for
+  /// a shard that is stuck in a turn. Off the shards; nodes and networks go before it.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
   unsigned shard_count() const noexcept { return static_cast<unsigned>(shards_.size()); }
+  /// `index` below shard_count(). From any thread; most of what a Shard does is for its own.
   Shard& shard(unsigned index) noexcept { return *shards_[index]; }
+  /// Where blocking calls run; hf::offload uses it.
   Offload& offload() noexcept { return *offload_; }
+  /// For hf::offload.
   const std::shared_ptr<detail::OffloadGate>& offload_gate() const noexcept { return gate_; }
   /// "system", "user", or a group that Options::shard adds. Errc::not_found names those there are.
   Group group(std::string_view name) const;
 
-  /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this (foreign) thread
-  /// until its frames are gone. Returns its value or throws its exception; Errc::shutting_down if
-  /// the runtime has stopped, or stops before. `function` stays alive throughout.
+  /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this foreign thread until
+  /// its frames are gone. Returns its value or throws its exception; Errc::shutting_down if the
+  /// runtime has stopped, or stops before. `function` stays alive throughout: a coroutine lambda
+  /// that captures is fine. `shard` is below shard_count().
   template <class Function>
   auto run(Function function, unsigned shard = 0);
 
@@ -79,15 +92,16 @@ class Runtime {
   /// destructor waits for it; what is posted there meanwhile is answered when it comes back. Later
   /// calls return the first one's report. Not from a shard.
   StopReport stop(Duration deadline);
-  /// Runs `function` on every shard, from a foreign thread, and waits.
+  /// Runs `function` on every shard, at the same time where they have threads, from a foreign
+  /// thread, and waits. It must not throw.
   void on_every_shard(std::function<void(Shard&)> function);
-  /// The same, but waits until `limit` only. Returns the shards that have not run it by then; they
-  /// still will, so it must own what it uses.
+  /// The same, but waits until `limit` (of Clock::read_system) only. Returns the shards that have
+  /// not run it by then; they still will, so it must own what it uses.
   std::vector<unsigned> on_every_shard_until(Time limit, std::function<void(Shard&)> function);
   /// Where no thread runs the shards (a stopped runtime, a driver that brings its own loop): runs
   /// what is ready or has been posted, once, without the reactors. For whoever must wait for that.
   void run_left_over();
-  /// Turns that outlasted the stall threshold so far.
+  /// Turns that outlasted the stall threshold so far. From any thread.
   std::uint64_t stall_count() const noexcept { return stalls_.load(std::memory_order_relaxed); }
   /// All counters, summed over the shards. From a foreign thread.
   std::vector<MetricSample> collect_metrics();

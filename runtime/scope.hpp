@@ -6,7 +6,10 @@
 //
 // Cancelling the coroutine that awaits `join` cancels the children. A Scope that is destroyed with
 // children still suspended (its coroutine was destroyed, or an exception passed) destroys their
-// frames: nothing it started outlives it. So declare what the children use before the scope.
+// frames: nothing it started outlives it. So declare what the children use before the scope, and
+// destroy it neither in a child nor in what a child calls.
+//
+// All of it on the shard where it was made.
 #pragma once
 
 #include <hyperframes/runtime/cancellation.hpp>
@@ -18,10 +21,11 @@ namespace hyperframes {
 
 class Scope {
  public:
-  /// On a shard. With `parent`, cancelled when that is; else linked when `join` is awaited.
+  /// With `parent`, which outlives it, cancelled when that is; with or without, when the chain that
+  /// awaits `join` is.
   explicit Scope(CancelSource* parent = nullptr);
-  /// The same for tasks that are a part of what that coroutine works on: they have its deadline
-  /// too.
+  /// For combinators, whose tasks are a part of what that coroutine works on: they have its
+  /// deadline too.
   explicit Scope(const detail::PromiseBase& parent);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -30,15 +34,19 @@ class Scope {
   /// Stands for the group of the code that spawns.
   static constexpr std::uint8_t same_group = 0xff;
 
-  /// Starts `task` on the current shard. After `cancel` it starts cancelled.
+  /// Queues the start of `task` on the current shard, in that group (a Group's number). After
+  /// `cancel`, or a child's failure, it starts cancelled: its first wait throws.
   void spawn(Task<void> task, std::uint8_t group = same_group,
              std::source_location from = std::source_location::current());
   /// Asks every child, present and future, to end.
   void cancel(Errc reason = Errc::cancelled) noexcept { cancel_.cancel(reason); }
+  /// Children that have not ended.
   std::size_t running() const noexcept { return running_; }
 
-  /// Waits until no child runs. Rethrows the first child's failure, after all have ended. If the
-  /// awaiting chain is cancelled, the children are, and then joined.
+  /// Waits until no child runs, those included that are spawned meanwhile. Rethrows the first
+  /// child's failure, after all have ended; what other children throw is lost. If the awaiting
+  /// chain is cancelled, the children are, and then joined; it throws only what a child throws. May
+  /// be awaited again after more was spawned.
   Task<void> join();
 
  private:

@@ -2,7 +2,9 @@
 //
 //   hf::Semaphore slots(8);
 //   auto permit = co_await slots.acquire(1, hf::after(5s));
-//   // the permit goes back when it is destroyed
+//   // the permit goes back when it is destroyed, on this shard; the Semaphore must exist then
+//
+// Who asks for many holds up those behind, who may need fewer: nobody is passed over.
 #pragma once
 
 #include <cassert>
@@ -14,13 +16,16 @@ namespace hyperframes {
 
 class Semaphore {
  public:
+  /// `permits` to begin with; `release` may add more.
   explicit Semaphore(std::size_t permits) noexcept : available_(permits) {}
   Semaphore(const Semaphore&) = delete;
   Semaphore& operator=(const Semaphore&) = delete;
 
-  class Permit {
+  /// What was acquired; movable. Discarding it gives it back at once: name it.
+  class [[nodiscard]] Permit {
    public:
     Permit() noexcept = default;
+    /// Takes charge of permits that `try_take` took.
     Permit(Semaphore& from, std::size_t count) noexcept : from_(&from), count_(count) {}
     Permit(Permit&& other) noexcept
         : from_(std::exchange(other.from_, nullptr)), count_(other.count_) {}
@@ -30,6 +35,7 @@ class Semaphore {
       return *this;
     }
     ~Permit() { release(); }
+    /// Gives it back now; a second time it does nothing.
     void release() noexcept {
       if (from_) std::exchange(from_, nullptr)->release(count_);
     }
@@ -75,15 +81,19 @@ class Semaphore {
     bool granted_ = false;
   };
 
-  Awaiter acquire(std::size_t count = 1, Time deadline = no_deadline) noexcept {
+  /// Suspends until `count` permits are there. More than there will ever be waits forever. Throws
+  /// Errc::deadline_exceeded or Errc::cancelled if it would have to wait on.
+  [[nodiscard]] Awaiter acquire(std::size_t count = 1, Time deadline = no_deadline) noexcept {
     return Awaiter(*this, count, deadline);
   }
-  /// Takes permits without waiting; to be given back by `release`.
-  bool try_take(std::size_t count) noexcept {
+  /// Takes permits without waiting; to be given back by `release`. False, and none taken, if there
+  /// are not as many or somebody waits.
+  [[nodiscard]] bool try_take(std::size_t count) noexcept {
     if (!waiters_.empty() || available_ < count) return false;
     available_ -= count;
     return true;
   }
+  /// Resumes nobody before it returns: who may go on is queued.
   void release(std::size_t count) noexcept {
     available_ += count;
     admit();

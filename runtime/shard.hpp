@@ -8,6 +8,9 @@
 // atomic or lock is touched between two coroutines of one shard. Another shard's work arrives
 // through a ring for that pair of shards, a foreign thread's through one inbox. A coroutine
 // never changes shard.
+//
+// Everything here is for the shard itself, unless it says otherwise. A program uses `current`,
+// `spawn`, `now`, `metrics` and the pools; the rest is for drivers and for the layers above.
 #pragma once
 
 #include <array>
@@ -38,10 +41,11 @@ class Launched;
 /// nothing starves it. The others, `user` and those that Shard::Options adds (see Runtime::group),
 /// divide what a busy shard has by their shares.
 enum class Group : std::uint8_t { system = 0, user = 1 };
+/// The most there can be; Shard::groups() says how many there are.
 inline constexpr std::size_t group_count = detail::ShardCore::groups;
 
 struct GroupOptions {
-  std::string name;
+  std::string name;  ///< Not empty, and no other group's. See Runtime::group.
   /// To those of the groups that have work at the same time. From 1 to 1,000,000.
   std::uint32_t shares = 100;
 };
@@ -49,10 +53,10 @@ struct GroupOptions {
 class Shard : public detail::ShardCore {
  public:
   struct Options {
-    unsigned index = 0;
-    std::size_t send_quota_bytes = 256u << 20;
-    std::size_t receive_quota_bytes = 256u << 20;
-    std::size_t ring_capacity = 1024;     ///< Items, for each pair of shards.
+    unsigned index = 0;                            ///< Filled in by the runtime.
+    std::size_t send_quota_bytes = 256u << 20;     ///< Of send_pool().
+    std::size_t receive_quota_bytes = 256u << 20;  ///< Of receive_pool().
+    std::size_t ring_capacity = 1024;     ///< Items, for each pair of shards; rounded up to 2^n.
     std::uint32_t turn_work_limit = 512;  ///< Work items a group runs in one turn.
     Duration turn_time_limit = 500us;     ///< After which a turn returns to the reactor.
     Duration spin_limit = 50us;           ///< Upper bound of polling before sleep; 0: never spin.
@@ -61,6 +65,7 @@ class Shard : public detail::ShardCore {
     std::vector<GroupOptions> groups{};   ///< Six more at most.
   };
 
+  /// For the runtime, on the shard's thread if it has one.
   Shard(Runtime& runtime, Options options, std::unique_ptr<Reactor> reactor);
   ~Shard();
   Shard(const Shard&) = delete;
@@ -70,12 +75,15 @@ class Shard : public detail::ShardCore {
   /// suspension: this is an opaque call so that the compiler can't.
   static Shard* current() noexcept;
 
+  /// From 0. From any thread.
   unsigned index() const noexcept { return options_.index; }
   /// How many scheduling groups there are: those of a lower number.
   std::size_t groups() const noexcept { return groups_in_use_; }
+  /// From any thread.
   Runtime& runtime() const noexcept { return runtime_; }
   Reactor& reactor() const noexcept { return *reactor_; }
   Offload& offload() const noexcept;
+  /// When this turn began: what Clock::now() says here.
   Time now() const noexcept { return now_; }
   Metrics& metrics() noexcept { return metrics_; }
   BufferPool& send_pool() noexcept { return send_pool_; }
@@ -83,10 +91,12 @@ class Shard : public detail::ShardCore {
 
   /// Starts `task` here, owned by the shard; it is cancelled and joined when the runtime stops.
   /// An exception that leaves it is logged with the place it was spawned from. Once the shard has
-  /// stopped, `task` is destroyed instead. On this shard only.
+  /// stopped, `task` is destroyed instead. On this shard only. It is queued, and begins after this
+  /// has returned; nobody can await it: a Scope's tasks can be.
   void spawn(Task<void> task, Group group = Group::user,
              std::source_location from = std::source_location::current());
 
+  /// Restarts it if it runs. See runtime/timer.hpp.
   void start_timer(Timer& timer, Time deadline) noexcept { timers_.start(timer, deadline); }
 
   /// While somebody here needs memory of this shard that others hold, what they release wakes it.
@@ -100,7 +110,8 @@ class Shard : public detail::ShardCore {
                           std::memory_order_relaxed);
   }
 
-  /// Queues work on this shard, from this shard.
+  /// Queues work on this shard, from this shard; the work stays its owner's, who keeps it in place
+  /// until it has run or was taken back.
   void schedule(detail::Work* work, Group group = Group::user) noexcept {
     ready[static_cast<std::size_t>(group)].push(work);
   }
@@ -130,11 +141,12 @@ class Shard : public detail::ShardCore {
   /// `drain_until`: until when the loop's end waits for the system to let go of memory.
   void request_stop(Time drain_until) noexcept;
 
+  /// So far, and at this moment.
   struct Load {
     std::uint64_t turns, work_run, sleeps, busy_ns;
     std::size_t ready_system, ready_user;  ///< `user`: with all groups that were added.
-    std::size_t root_tasks;
-    std::size_t frames;  ///< Coroutine frames and letters in use; 0 where they are on the heap.
+    std::size_t root_tasks;  ///< Tasks that the shard owns: `spawn`'s, Runtime::run's, call_on's.
+    std::size_t frames;      ///< Coroutine frames and letters in use; 0 where they are on the heap.
   };
   Load load() const noexcept;
   /// Writes it into `metrics()`: to be called before those are read.

@@ -2,7 +2,10 @@
 //
 //   co_await hf::sleep_for(50ms);
 //   co_await hf::sleep_until(limit);
-//   co_await hf::yield();            // to the end of this shard's ready queue
+//   co_await hf::yield();            // to the end of its group's ready queue on this shard
+//
+// Each throws Errc::cancelled, or what else its chain was cancelled with, if that is or gets
+// cancelled; a yield goes through the queue first.
 #pragma once
 
 #include <hyperframes/runtime/detail/waiter.hpp>
@@ -10,8 +13,9 @@
 
 namespace hyperframes {
 
-/// Wakes at `deadline`, or throws Errc::cancelled. A past deadline does not suspend.
-class SleepAwaiter : public detail::Waiter {
+/// Wakes at `deadline`, not before it. A past deadline does not suspend; `no_deadline` sleeps until
+/// it is cancelled.
+class [[nodiscard]] SleepAwaiter : public detail::Waiter {
  public:
   explicit SleepAwaiter(Time deadline) noexcept : Waiter(deadline) {}
   bool await_ready() const noexcept { return false; }
@@ -24,10 +28,14 @@ class SleepAwaiter : public detail::Waiter {
   }
 };
 
-inline SleepAwaiter sleep_until(Time deadline) noexcept { return SleepAwaiter(deadline); }
-inline SleepAwaiter sleep_for(Duration span) noexcept { return SleepAwaiter(after(span)); }
+[[nodiscard]] inline SleepAwaiter sleep_until(Time deadline) noexcept {
+  return SleepAwaiter(deadline);
+}
+[[nodiscard]] inline SleepAwaiter sleep_for(Duration span) noexcept {
+  return SleepAwaiter(after(span));
+}
 
-class YieldAwaiter {
+class [[nodiscard]] YieldAwaiter {
  public:
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -45,9 +53,10 @@ class YieldAwaiter {
   detail::PromiseBase* promise_ = nullptr;
 };
 
-inline YieldAwaiter yield() noexcept { return {}; }
+[[nodiscard]] inline YieldAwaiter yield() noexcept { return {}; }
 
-/// The promise of the running coroutine: its cancellation, group and shard. Never suspends.
+/// For combinators: the promise of the running coroutine, with its cancellation, group and shard.
+/// Never suspends.
 struct CurrentPromise {
   bool await_ready() const noexcept { return false; }
   template <class Promise>

@@ -3,8 +3,10 @@
 //   hf::Task<int> answer() { co_await hf::sleep_for(1ms); co_return 42; }
 //   hf::Task<void> user() { int value = co_await answer(); }
 //
-// A Task starts when it is awaited, runs on the awaiting coroutine's shard, and inherits its
-// cancellation and scheduling group. Destroying a Task that is suspended destroys its frame; the
+// A Task starts when it is awaited (one that never is runs nothing), runs on the awaiting
+// coroutine's shard, and inherits its cancellation, deadline and scheduling group. What it throws,
+// co_await throws. Plain code starts one by Runtime::run, a coroutine one beside itself by a Scope.
+// Destroying a Task that is suspended destroys its frame; the
 // awaiter it is suspended in takes itself out of whatever it waits on. Parameters are taken by
 // value: a reference parameter dangles as soon as the call expression ends. A lambda that captures
 // must not be a coroutine (its captures die with it): use `co_invoke`, which keeps them.
@@ -84,12 +86,14 @@ class TaskPromise<void> : public TaskPromiseCommon<void> {
 
 }  // namespace detail
 
+/// `T`: void, or an object type that can be moved; no reference.
 template <class T = void>
 class [[nodiscard]] Task {
  public:
   using promise_type = detail::TaskPromise<T>;
   using value_type = T;
 
+  /// Holds nothing, as one that was moved from or awaited; it must not be awaited.
   Task() noexcept = default;
   Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Task& operator=(Task&& other) noexcept {
@@ -104,6 +108,7 @@ class [[nodiscard]] Task {
   }
 
   explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
+  /// For the runtime: whether the frame that it still owns has run to its end.
   bool done() const noexcept { return handle_ && handle_.done(); }
 
   /// Owns the awaited frame: when the awaiting coroutine is destroyed in mid-await, so is this.
@@ -128,6 +133,7 @@ class [[nodiscard]] Task {
    private:
     Task task_;
   };
+  /// `co_await std::move(task)`, or `co_await f()`: it takes the frame out of the Task.
   Awaiter operator co_await() && noexcept { return Awaiter(std::move(*this)); }
 
   /// For the runtime: the frame, still owned by this Task.
@@ -154,7 +160,8 @@ inline Task<void> TaskPromise<void>::get_return_object() noexcept {
 }  // namespace detail
 
 /// Calls `function(arguments...)`, which returns a Task, and keeps function and arguments alive in
-/// its own frame until that Task has ended. This is how a capturing lambda becomes a coroutine.
+/// its own frame until that Task has ended. This is how a capturing lambda becomes a coroutine:
+/// `scope.spawn(hf::co_invoke([&]() -> hf::Task<void> { co_await refresh(cache); }));`
 template <class Function, class... Arguments>
 auto co_invoke(Function function, Arguments... arguments)
     -> std::invoke_result_t<Function&, Arguments&&...> {

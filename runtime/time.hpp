@@ -4,7 +4,9 @@
 //   hf::Time limit = hf::Clock::now() + 5s;
 //
 // `Clock::now()` on a shard is the time at which its current turn began: reading it costs a load,
-// not a clock call, and everything that runs in one turn agrees on it.
+// not a clock call, and everything that runs in one turn agrees on it. A deadline is a Time, in
+// most functions the last argument; `no_deadline` waits for good. Units are written as literals: in
+// code outside this namespace, say `using namespace std::chrono_literals`.
 #pragma once
 
 #include <chrono>
@@ -31,18 +33,20 @@ struct Clock {
 using Time = Clock::time_point;
 inline constexpr Time no_deadline = Time::max();
 
-/// `now() + span`, saturating: a huge span means "never".
+/// `Clock::now() + span`, saturating: a huge span means "never". A turn that computes for long
+/// makes it earlier than the clock on the wall would.
 Time after(Duration span) noexcept;
 
 /// The timing promises of the whole system. `scale` stretches all of them (sanitizers, slow
-/// machines); it is read from HYPERFRAMES_TIME_SCALE once, when the process starts.
+/// machines); it is read from HYPERFRAMES_TIME_SCALE once, at first use: a number from 0.01 to
+/// 1000, anything else counts as 1.
 struct Timing {
   double scale = 1.0;
-  Duration heartbeat() const noexcept { return scaled(1s); }
+  Duration heartbeat() const noexcept { return scaled(1s); }  ///< Between two of a link.
   int missed_heartbeats_until_down = 3;
-  Duration default_deadline() const noexcept { return scaled(5s); }
+  Duration default_deadline() const noexcept { return scaled(5s); }  ///< Of a send or an ask.
   Duration handshake_deadline() const noexcept { return scaled(5s); }
-  Duration lease() const noexcept { return scaled(10s); }
+  Duration lease() const noexcept { return scaled(10s); }  ///< Of what a node owns in a cluster.
 
   Duration scaled(Duration span) const noexcept {
     return std::chrono::duration_cast<Duration>(span * scale);

@@ -1,11 +1,12 @@
 // Timers of a shard, in a hierarchical wheel: starting and stopping one is O(1), since nearly
 // every deadline is stopped before it fires.
 //
-//   struct Tick : hf::Timer { ... };      // embed it where the deadline belongs
+//   hf::Timer tick([](hf::Timer& self) noexcept { expired(self.deadline()); });
 //   shard.start_timer(tick, hf::after(1s));
 //   tick.stop();                          // or let its destructor do it
 //
-// A timer never fires early, and at most one wheel tick (65.536 µs) plus one turn late.
+// A timer never fires early, and at most one wheel tick (65.536 µs) plus one turn late. Coroutines
+// have sleep_for and deadlines; this is what those stand on. One shard's.
 #pragma once
 
 #include <array>
@@ -15,12 +16,15 @@
 
 namespace hyperframes {
 
+/// Fires once for each start. It has a fixed place: derive from it to find the state around it by
+/// static_cast in `run`, which may start it again, or destroy it.
 class Timer : public detail::ListNode {
  public:
   using Run = void (*)(Timer&) noexcept;
   explicit Timer(Run run) noexcept : run_(run) {}
   void stop() noexcept { unlink(); }
   bool running() const noexcept { return linked(); }
+  /// Of the last start.
   Time deadline() const noexcept { return deadline_; }
 
  private:

@@ -14,7 +14,8 @@
 namespace hyperframes {
 
 struct AsioReactorOptions {
-  std::size_t receive_chunks = 256;  ///< Received bytes that are handed out, in chunks.
+  std::size_t receive_chunks =
+      256;  ///< Memory for received streams: at most so many are out at once.
   std::size_t receive_chunk_bytes = 16 << 10;
   Duration deliver_time_limit = std::chrono::microseconds(500);  ///< After which a poll returns.
 };

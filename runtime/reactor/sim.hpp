@@ -51,7 +51,7 @@ struct SimCrash {
 };
 
 struct SimNodeOptions {
-  unsigned shards = 1;
+  unsigned shards = 1;    ///< Of each process that runs there; 1 or more.
   std::string name = {};  ///< What `resolve` finds it by; default "node<index>".
   Shard::Options shard = {};
   unsigned receive_chunks = 256;
@@ -101,7 +101,7 @@ class SimNode {
   /// As SIGSTOP: the shards get no turn, while the kernel goes on taking bytes.
   void pause() noexcept { paused_ = true; }
   void resume() noexcept { paused_ = false; }
-  /// The clock of this node's shards leaps ahead.
+  /// The clock of this node's shards leaps ahead; `by` is not negative.
   void jump_clock(Duration by) noexcept;
   /// Crashes in place of the `count`-th disk operation from now, which does not take place.
   void crash_at_disk_operation(std::uint64_t count, SimCrash what = SimCrash::power_cut());
@@ -135,7 +135,8 @@ template <class T>
 class SimPending {
  public:
   bool done() const noexcept { return state_->done; }
-  /// Its value, once done; throws its exception, or Errc::peer_lost if its node crashed first.
+  /// Once. Its value, once done; throws its exception, or Errc::peer_lost if its node crashed
+  /// first.
   T take() {
     if (state_->failure) std::rethrow_exception(state_->failure);
     if constexpr (!std::is_void_v<T>) return std::move(*state_->value);
@@ -178,6 +179,7 @@ class SimWorld {
   SimWorld(const SimWorld&) = delete;
   SimWorld& operator=(const SimWorld&) = delete;
 
+  /// Up at once. At most 254. The reference stays good as long as the world.
   SimNode& add_node(SimNodeOptions options = {});
   SimNode& node(std::size_t index) noexcept { return *nodes_[index]; }
   std::size_t node_count() const noexcept { return nodes_.size(); }
@@ -192,7 +194,7 @@ class SimWorld {
   /// reached or nothing can happen any more, with what every task waits on.
   template <class Function>
   auto run(SimNode& node, unsigned shard, Function function);
-  /// Starts it and returns; `wait` for it, or ask whether it is done.
+  /// Starts it and returns a SimPending: `wait` for it, or ask whether it is done.
   template <class Function>
   auto start(SimNode& node, unsigned shard, Function function);
   template <class T>
@@ -200,8 +202,10 @@ class SimWorld {
     run_until_done([&] { return pending.done(); });
     return pending.take();
   }
+  /// Lets so much virtual time pass, with all that happens in it. Not from a task.
   void run_for(Duration span);
-  /// False if `limit` passes first.
+  /// Runs until `condition()` holds, which is asked between turns. False if `limit` passes first.
+  /// Not from a task.
   bool run_until(std::function<bool()> condition, Duration limit);
 
   /// Calls `function` off every shard, as something that comes from outside: a fault, a kill.

@@ -18,6 +18,7 @@ class SimRandom {
  public:
   explicit SimRandom(std::uint64_t seed) noexcept : state_(seed) {}
 
+  /// All 64 bits are random.
   std::uint64_t next() noexcept {
     state_ += 0x9e3779b97f4a7c15u;
     return mix(state_);
@@ -30,10 +31,12 @@ class SimRandom {
   std::uint64_t between(std::uint64_t low, std::uint64_t high) noexcept {
     return low + below(high - low + 1);
   }
+  /// Likewise; `low` if `high` is not above it.
   Duration between(Duration low, Duration high) noexcept {
     if (high <= low) return low;
     return low + Duration(below(static_cast<std::uint64_t>((high - low).count()) + 1));
   }
+  /// True with that probability, from 0 to 1.
   bool chance(double probability) noexcept {
     return static_cast<double>(next() >> 11) * 0x1p-53 < probability;
   }
