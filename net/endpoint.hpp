@@ -1,12 +1,13 @@
 // Where a node can be reached, as a URI.
 //
-//   auto endpoint = hf::net::Endpoint::parse("tcp://[::1]:6000");   // throws invalid_argument,
-//   with the reason endpoint.host;                                                    // "::1"
-//   endpoint.to_string();                                             // "tcp://[::1]:6000"
+//   auto endpoint = hf::net::Endpoint::parse("tcp://[::1]:6000");
+//   endpoint.host;                                          // "::1"
+//   endpoint.to_string();                                   // "tcp://[::1]:6000"
 //
 // `tcp://host[:port]` and `rdma://host[:port]` name a transport; `auto://host[:port]` starts over
 // TCP and moves to the best transport that both ends have; `shm://name` names a host-local meeting
-// point.
+// point (a name of at most 64 letters, digits, '-', '_' and '.'). Reading one says nothing about
+// what this build can reach: who uses it refuses a transport that is missing (Errc::unsupported).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 namespace hyperframes::net {
 
 enum class Scheme : std::uint8_t { tcp, shm, rdma, automatic };
+/// As it stands before "://"; "auto" for `automatic`.
 std::string_view name(Scheme scheme) noexcept;
 
 struct Endpoint {
@@ -27,8 +29,10 @@ struct Endpoint {
   std::uint16_t port = default_port;  ///< 0 lets a listener pick one. Unused by shm.
 
   /// Throws Errc::invalid_argument that says which part is wrong. Without a scheme it is `tcp://`.
-  static Endpoint parse(std::string_view uri);
+  [[nodiscard]] static Endpoint parse(std::string_view uri);
+  /// The same, with the error for a result.
   static Result<Endpoint> try_parse(std::string_view uri);
+  /// With scheme and port, so that `parse` reads it again.
   std::string to_string() const;
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };

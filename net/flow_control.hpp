@@ -1,8 +1,11 @@
 // Who may send how much: so that receiving never stops for lack of memory.
 //
-//   hf::net::ReceiveBudget budget(128u << 20);                  // one a shard
-//   auto account = hf::net::ReceiveAccount::open(budget_pointer, owner);   // one a link
+//   auto budget = std::make_shared<hf::net::ReceiveBudget>(128u << 20);    // one a shard
+//   auto account = hf::net::ReceiveAccount::open(budget, owner);           // one a link
 //   hf::Buffer memory = account->allocate(charge, cost, size);   // its end gives the credit back
+//
+// For links (programs set Network::Options::receive_budget_bytes). All sizes are bytes; all of it
+// is one shard's, and only buffers may end elsewhere.
 //
 // A receiver reserves a window for each lane and lends it to the peer as credit. A message takes
 // its cost from it when it is sent, and the credit returns when the receiver has destroyed the last
@@ -30,7 +33,8 @@ constexpr std::uint64_t credit_cost(std::uint64_t total) noexcept {
   return wire::align_part(total) + FrameHeader::size;
 }
 
-/// The bytes that one shard lends to all of its peers together.
+/// The bytes that one shard lends to all of its peers together. It outlives, or shares the life of,
+/// the accounts and those who wait.
 class ReceiveBudget {
  public:
   explicit ReceiveBudget(std::uint64_t bytes) noexcept : total_(bytes), free_(bytes) {}
@@ -57,17 +61,20 @@ class ReceiveBudget {
   std::uint64_t free_for_windows() const noexcept {
     return std::min(free_, windows_ < total_ / 4 ? total_ / 4 - windows_ : 0);
   }
+  /// Takes them for a link's windows; false if so many are not free.
   bool open_windows(std::uint64_t bytes) noexcept;
   /// `unused` of their bytes are free at once, the others as they are given back.
   void close_windows(std::uint64_t bytes, std::uint64_t unused) noexcept;
 
-  bool try_take(std::uint64_t bytes) noexcept;
+  /// False, and none taken, if so many are not free. Does not look at who waits.
+  [[nodiscard]] bool try_take(std::uint64_t bytes) noexcept;
   /// Somebody waits.
   bool is_contended() const noexcept { return !waiting_.empty(); }
   /// First come, first served. May grant at once.
   void wait(Waiting& waiting) noexcept;
   /// It waits no longer, and those behind it may go on.
   void forget(Waiting& waiting) noexcept;
+  /// May grant what others wait for, before it returns.
   void give_back(std::uint64_t bytes) noexcept;
 
  private:
@@ -94,8 +101,10 @@ class ReceiveAccount {
   };
   /// What a received message was charged to.
   enum class Charge : std::uint8_t { control, normal, bulk, granted, reply };
+  /// For a message that came on the lane's own credit.
   static Charge charge_of(Lane lane) noexcept { return static_cast<Charge>(lane); }
 
+  /// Shared ownership, counted without atomics: on its shard only.
   class Reference {
    public:
     Reference() noexcept = default;
@@ -121,17 +130,19 @@ class ReceiveAccount {
   /// Whether the budget has room for the windows of one more link, and the error if not.
   static bool is_possible(const ReceiveBudget& budget) noexcept;
   static Error no_memory(const ReceiveBudget& budget);
-  /// Takes windows from the budget: generous while that has much, small when it has little.
+  /// Takes windows from the budget: generous while that has much, small when it has little. Throws
+  /// what `no_memory` returns if it is not `is_possible`. `owner` is called until `close`.
   static Reference open(std::shared_ptr<ReceiveBudget> budget, Owner& owner);
   /// The link is gone: what is not in use returns to the budget now, the rest as it is destroyed.
   void close() noexcept;
 
   std::uint64_t window(Lane lane) const noexcept { return lane_of(lane).window; }
   std::uint64_t used(Lane lane) const noexcept { return lane_of(lane).used; }
+  /// What is charged and not destroyed yet, of all lanes.
   std::uint64_t held() const noexcept { return held_; }
 
   /// A message of that cost arrives on the lane's credit. False: the peer had no such credit.
-  bool charge(Lane lane, std::uint64_t cost) noexcept;
+  [[nodiscard]] bool charge(Lane lane, std::uint64_t cost) noexcept;
   /// Credit to be returned to the peer on that lane; 0 while it is not worth a frame, unless `all`
   /// is asked for: a peer may wait for just that little.
   std::uint64_t take_owed(Lane lane, bool all = false) noexcept;

@@ -1,8 +1,10 @@
 // The frame: the unit in which a link moves bytes, whatever carries them.
 //
-//   std::byte bytes[hf::net::FrameHeader::size];
-//   header.encode(bytes);
-//   hf::net::FrameFault fault = decode(bytes, header);     // checks all, allocates nothing
+//   std::array<std::byte, hf::net::FrameHeader::size> bytes;
+//   header.encode(bytes.data());
+//   hf::net::FrameFault fault = hf::net::decode(bytes, {}, header);    // checks everything
+//
+// For links and for tools that read a capture; programs send messages through a Session.
 //
 // A frame is a header of 64 bytes and `length` bytes of payload. All numbers are little-endian:
 //
@@ -53,6 +55,7 @@ inline constexpr std::uint8_t window = 2;   ///< credit: the window itself grows
 inline constexpr std::uint8_t known = prepaid | window;
 }  // namespace frame_flag
 
+/// The fields that the table above places; `decode` says what each kind may hold.
 struct FrameHeader {
   static constexpr std::size_t size = 64;
   static constexpr std::uint8_t version = 1;
@@ -68,6 +71,7 @@ struct FrameHeader {
   std::uint64_t sequence = 0;
   std::uint64_t acknowledgement = 0;
 
+  /// Writes 64 bytes, the checksum among them.
   void encode(std::byte* into) const noexcept;
   /// Without sequence, acknowledgement and checksum: `detail::finish_encoded` adds those.
   void encode_unfinished(std::byte* into) const noexcept;
@@ -91,6 +95,7 @@ enum class FrameFault : std::uint8_t {
 };
 std::string_view name(FrameFault fault) noexcept;
 
+/// What a reader accepts; in bytes.
 struct FrameLimits {
   static constexpr std::uint64_t largest_handshake = 16u << 10;
   static constexpr std::uint64_t largest_text = 4u << 10;
@@ -99,11 +104,13 @@ struct FrameLimits {
   std::uint32_t channels = 1;                            ///< Channel numbers below this are open.
 };
 
-/// Reads and checks a header. `into` holds something only if there is no fault.
-FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const FrameLimits& limits,
-                  FrameHeader& into) noexcept;
+/// Reads and checks a header; never throws or allocates, whatever the bytes are. `into` holds
+/// something only if there is no fault.
+[[nodiscard]] FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes,
+                                const FrameLimits& limits, FrameHeader& into) noexcept;
 
-/// The error for a fault, with what was found in the bytes.
+/// The error for a fault, with what was found in the bytes: Errc::version_mismatch or
+/// Errc::corrupt.
 Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size> bytes);
 
 /// Whether frames of this kind count in a link's sequence: what a broken link has to send again.

@@ -1,8 +1,10 @@
 // What two nodes say to each other before a link carries messages.
 //
-//   hf::Buffer frame = encode(hello);                    // header and payload, ready to be sent
-//   hf::net::Hello hello = hf::net::decode_hello(payload);  // verified and copied out; throws
-//   corrupt if (auto failed = check(hello, own)) send(encode(*failed));
+//   hf::Buffer frame = hf::net::encode(hello);            // header and payload, ready to be sent
+//   hf::net::Hello peer = hf::net::decode_hello(payload).value();   // verified, and copied out
+//   if (auto failed = hf::net::check(peer, own)) throw hf::net::rejection_error(*failed, "me");
+//
+// Network does all of this; it is public for tools and tests that speak the protocol themselves.
 //
 // The connecting node sends a Hello; the accepting one answers with a Challenge, which proves that
 // it has the shared key; a Proof does the same for the connecting node, and a Welcome ends it.
@@ -22,6 +24,7 @@
 
 namespace hyperframes::net {
 
+/// The versions of the wire protocol that this build speaks.
 inline constexpr std::uint16_t protocol_min = 1, protocol_max = 1;
 using Nonce = std::array<std::byte, 32>;
 using ProofBytes = std::array<std::byte, 32>;
@@ -30,28 +33,28 @@ enum class Authentication : std::uint8_t { none = 0, shared_key = 1 };
 
 /// The check that a peer failed. Numbers are part of the wire protocol.
 enum class Check : std::uint8_t {
-  unknown = 0,
-  protocol_version = 1,
-  authentication = 2,
-  incarnation = 3,
-  identity = 4,
-  already_connected = 5,
-  link = 6,
-  limits = 7,
+  unknown = 0,            ///< One that a newer peer makes.
+  protocol_version = 1,   ///< The ranges of versions do not overlap.
+  authentication = 2,     ///< Only one has a key, or it is another one.
+  incarnation = 3,        ///< A newer process with that node id is known.
+  identity = 4,           ///< It connected to itself.
+  already_connected = 5,  ///< There is a session, or one in the making.
+  link = 6,               ///< Of no session that is known, or one that is there already.
+  limits = 7,             ///< No memory for its windows, or too many links.
   shutting_down = 8,
-  malformed = 9,
+  malformed = 9,  ///< Its frames break the protocol.
 };
 std::string_view name(Check check) noexcept;
 
 /// What a node says of itself, in a Hello and in a Challenge.
 struct NodeDescription {
   std::uint64_t node_id = 0;
-  std::uint64_t incarnation = 0;
-  std::string boot_id;
+  std::uint64_t incarnation = 0;  ///< Grows with each start of its process.
+  std::string boot_id;            ///< Of its host; at most 64 characters.
   std::uint64_t capabilities = 0;
   std::uint32_t shard_count = 1;
-  std::uint64_t max_message_bytes = 0;
-  std::uint32_t max_fragment_bytes = 0;
+  std::uint64_t max_message_bytes = 0;   ///< That it takes.
+  std::uint32_t max_fragment_bytes = 0;  ///< Of one data frame that it takes.
   Authentication authentication = Authentication::none;
   friend bool operator==(const NodeDescription&, const NodeDescription&) = default;
 };
@@ -59,14 +62,14 @@ struct NodeDescription {
 struct Hello {
   std::uint16_t protocol_lowest = protocol_min, protocol_highest = protocol_max;
   NodeDescription node;
-  std::uint64_t session = 0;
+  std::uint64_t session = 0;  ///< The connecting node's number of it.
   std::uint32_t link_index = 0;
   Nonce nonce{};
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
 struct Challenge {
-  std::uint16_t protocol = protocol_max;
+  std::uint16_t protocol = protocol_max;  ///< The version that both go on with.
   NodeDescription node;
   Nonce nonce{};
   std::optional<ProofBytes> proof;
@@ -78,6 +81,7 @@ struct Proof {
   friend bool operator==(const Proof&, const Proof&) = default;
 };
 
+/// The link begins; it repeats what the Hello asked for.
 struct Welcome {
   std::uint64_t session = 0;
   std::uint32_t link_index = 0;
@@ -86,7 +90,7 @@ struct Welcome {
 
 struct Reject {
   Check check = Check::unknown;
-  std::string text;
+  std::string text;  ///< For people, addressed to the peer.
   friend bool operator==(const Reject&, const Reject&) = default;
 };
 
@@ -116,7 +120,8 @@ bool same_proof(const ProofBytes& a, const ProofBytes& b) noexcept;
 /// What the accepting node finds wrong with a Hello, apart from proofs.
 std::optional<Reject> check(const Hello& hello, const NodeDescription& own);
 
-/// The error that a peer's Reject becomes on this side.
+/// The error that a peer's Reject becomes on this side: Errc::version_mismatch, unauthenticated or
+/// rejected.
 Error rejection_error(const Reject& reject, const std::string& peer);
 
 }  // namespace hyperframes::net

@@ -1,6 +1,6 @@
 // The lanes of a link: what may overtake what.
 //
-//   co_await session.send(std::move(message), hf::net::Lane::bulk);
+//   co_await session->send(std::move(message), hf::net::Lane::bulk);
 //   // a heartbeat or a small message in Lane::normal passes it between two of its fragments
 //
 // Order holds within a lane, for each pair of sender and receiver; between lanes nothing is

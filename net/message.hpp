@@ -3,8 +3,10 @@
 //   hf::net::Message message;
 //   message.envelope = {.type_id = id, .target = actor, .kind = hf::net::MessageKind::tell};
 //   message.body = hf::Buffer::copy_of(bytes);   // a finished FlatBuffer or a fixed struct
-//   message.segments.push_back(rows);            // data that travels apart and is never copied
-//   into the body
+//   message.segments.push_back(rows);            // travels apart, is never copied into the body
+//
+// Its buffers belong to one shard, as buffers do. Whoever sends it gives it away: nothing may write
+// into its bytes until the peer has acknowledged them.
 //
 // On the wire a message is its 64-byte envelope, one u64 length for each segment, then metadata,
 // body and segments, each beginning at a multiple of 64 bytes from the start of the message. A
@@ -54,11 +56,13 @@ struct Envelope {
   std::uint32_t link = 0;
 };
 
+/// Movable and copyable; a copy shares the bytes. The limits are checked when it is sent
+/// (Errc::too_large).
 struct Message {
   Envelope envelope;
-  Buffer metadata;    ///< At most 64 KiB.
-  Buffer body;        ///< At most 1 GiB.
-  Segments segments;  ///< At most 1,024 buffers; their sum may exceed 4 GiB.
+  Buffer metadata = {};    ///< At most 64 KiB.
+  Buffer body = {};        ///< At most 1 GiB.
+  Segments segments = {};  ///< At most 1,024 buffers; their sum may exceed 4 GiB.
 };
 
 /// The envelope of an answer to `ask`: to its source, under its correlation, with its reply room.
@@ -68,6 +72,8 @@ Envelope answer_to(const Envelope& ask, MessageKind kind = MessageKind::reply) n
 /// move to another shard. On the shard that the message belongs to.
 void make_movable(Message& message);
 
+/// How messages travel: for sessions, and for tools that read what they sent. None of it throws for
+/// what a peer wrote; that is a Result, or false.
 namespace wire {
 
 inline constexpr std::size_t part_alignment = 64;
@@ -117,7 +123,8 @@ Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
 bool read_head(std::span<const std::byte, envelope_size> bytes, std::uint64_t total,
                MessageHead& head) noexcept;
 
-/// Cuts what follows the envelope of a message into its parts, which share `rest`.
+/// Cuts what follows the envelope of a message into its parts, which share `rest`. Errc::corrupt if
+/// they do not fill it exactly.
 Result<Message> decode_parts(const MessageHead& head, Buffer rest);
 
 /// Cuts a whole message, which begins at the start of `memory`, into its parts. They share

@@ -2,13 +2,12 @@
 //
 //   hf::net::Network network(runtime, {}, handler);
 //   auto bound = co_await network.listen(hf::net::Endpoint::parse("tcp://127.0.0.1:0"));
-//   auto session = co_await network.connect(hf::net::Endpoint::parse("tcp://10.0.0.7"),
-//   hf::after(5s));
+//   auto session = co_await network.connect(endpoint, hf::after(5s));
 //
 // Two nodes have one session, however often and from whichever side they connect. Between a node of
 // N shards and one of M there are max(N, M) links; link i joins shard i mod N to shard i mod M, and
 // shard i sends through link i. The functions are called on a shard of the runtime; the network is
-// made and destroyed off the shards, while the runtime exists.
+// made and destroyed off the shards, while the runtime exists. Actors have it through their Node.
 #pragma once
 
 #include <cstddef>
@@ -38,25 +37,29 @@ class NetworkCore;
 class Network {
  public:
   struct Options {
-    std::uint64_t node_id =
-        0;  ///< 0: random. A restarted node that keeps its id replaces its old self.
+    /// 0: random. A restarted node that keeps its id replaces its old self.
+    std::uint64_t node_id = 0;
     std::uint64_t incarnation = 0;  ///< 0: from the clock, so that a restart has a higher one.
-    std::string boot_id;            ///< Empty: the system's.
-    std::optional<Key> key;         ///< Both ends prove that they have it. None: no authentication.
+    std::string boot_id = {};       ///< Empty: the system's.
+    std::optional<Key> key = {};    ///< Both ends prove that they have it. None: no authentication.
     bool insecure = false;          ///< Allow other addresses than loopback without a key.
 
-    /// Memory that each shard lends to its peers' messages in flight, in bytes.
+    /// Memory that each shard lends to its peers' messages in flight, in bytes; at least 1 MiB.
+    /// Three quarters of it bound the largest message that peers may send here.
     std::size_t receive_budget_bytes = 128u << 20;
     std::size_t max_handshakes = 256;  ///< Unauthenticated sockets; above it the oldest is dropped.
     std::uint32_t reply_room_bytes = 4096;  ///< What an ask reserves unless it says otherwise.
+    /// Of one frame of a large message, which small ones overtake; from 4 KiB to 16 MiB.
     std::size_t fragment_bytes = 256u << 10;
     std::size_t unsent_backlog_bytes = 256u << 10;  ///< What the kernel may hold unsent.
 
-    /// Source of nonces and of a random node id. Empty: the system's. The simulator gives its own.
-    std::function<void(std::span<std::byte>)> random;
+    /// Source of nonces and of a random node id: fills the bytes it is given, in the constructor
+    /// and on shard 0. Empty: the system's. Tests under the simulator give a seeded one.
+    std::function<void(std::span<std::byte>)> random = {};
   };
 
-  /// Starts nothing yet. Throws invalid_argument. `handler` outlives the network.
+  /// Starts nothing yet. Throws Errc::invalid_argument for options out of range. `handler` outlives
+  /// the network.
   Network(Runtime& runtime, Options options, MessageHandler& handler);
   /// Ends what `close` did not, without draining.
   ~Network();
@@ -67,22 +70,25 @@ class Network {
   std::uint64_t incarnation() const noexcept;
 
   /// Binds exactly the given address and accepts peers there until `close`. Returns it with the
-  /// port that was picked. Without a key any address but loopback is refused (unauthenticated)
-  /// unless the options say `insecure`. A name is resolved; all its addresses are bound.
+  /// port that was picked. Without a key any address but loopback is refused
+  /// (Errc::unauthenticated) unless the options say `insecure`. A name is resolved; all its
+  /// addresses are bound. Errc::unsupported for a transport that this build has not.
   Task<Endpoint> listen(Endpoint endpoint);
 
   /// The session with the node at `endpoint`, as the calling shard sees it; connects if there is
-  /// none. Tries every address; Errc::unreachable lists each with its reason. Errc::rejected: the
-  /// peer's reason.
+  /// none. Tries every address; Errc::unreachable lists each with its reason. Errc::rejected,
+  /// unauthenticated or version_mismatch: the peer's reason. Errc::deadline_exceeded;
+  /// Errc::shutting_down after `close`.
   Task<SessionRef> connect(Endpoint endpoint, Time deadline);
 
-  /// The calling shard's session with that node, if it is up.
+  /// The calling shard's session with that node, if it is up; else an empty reference.
   SessionRef session(std::uint64_t node_id) const noexcept;
   /// The calling shard's sessions that are up, by node id.
   std::vector<SessionRef> sessions() const;
 
   /// Takes no new messages and peers, waits up to `drain` until the peers have acknowledged what
-  /// was handed over, then closes all. Returns how many messages were not acknowledged.
+  /// was handed over, then closes all. Returns how many messages were not acknowledged. It does not
+  /// open again.
   Task<std::uint64_t> close(Duration drain);
 
  private:

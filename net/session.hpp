@@ -1,8 +1,8 @@
 // The identity of a pair of nodes, seen from one core shard: what messages are sent through.
 //
 //   hf::net::SessionRef session = co_await network.connect(endpoint, hf::after(5s));
-//   co_await session->send(std::move(message));                      // waits for credit, not for
-//   delivery co_await session->send(std::move(rows), hf::net::Lane::bulk);
+//   co_await session->send(std::move(message));             // waits for credit, not for delivery
+//   co_await session->send(std::move(rows), hf::net::Lane::bulk);
 //
 // Each core shard has a Session object of its own for a peer, with a link of its own below it, so
 // that no shard is a funnel. All of it belongs to that shard. A session ends once: when the peer or
@@ -36,10 +36,11 @@ class MessageHandler {
   /// In order for each (peer, lane). The sender gets its credit back when the message's buffers are
   /// destroyed: so keeping them holds it up. An ask must be answered once, whatever becomes of it.
   virtual void on_message(Session& session, Lane lane, Message message) noexcept = 0;
-  /// Once for each shard and session, before its first message.
-  virtual void on_session_up(Session& session) noexcept {}
+  /// Once for each shard and session, before its first message. `session` lives as long as a
+  /// SessionRef to it, and at least until on_session_down has returned.
+  virtual void on_session_up(Session& /*session*/) noexcept {}
   /// Once for each shard and session, after its last message. Errc::closed: one side closed it.
-  virtual void on_session_down(Session& session, const Error& reason) noexcept {}
+  virtual void on_session_down(Session& /*session*/, const Error& /*reason*/) noexcept {}
 
  protected:
   ~MessageHandler() = default;
@@ -53,8 +54,10 @@ struct PeerInfo {
   std::string address;  ///< As its transport names it, such as "tcp://10.0.0.7:41234".
 };
 
+/// Owned by SessionRefs.
 class Session {
  public:
+  /// Of this shard's links with the peer.
   struct LaneStats {
     std::uint64_t messages_sent = 0, messages_received = 0;
     std::uint64_t messages_acknowledged = 0;  ///< So many, the first ones sent, the peer has.
@@ -70,13 +73,14 @@ class Session {
     std::uint64_t unacknowledged_bytes = 0;  ///< Held until the peer says that it has them.
     std::uint64_t sent_frames = 0, acknowledged_frames = 0;
     Duration round_trip{0};  ///< Of the latest heartbeat; 0 before the first.
-    std::string transport;
+    std::string transport;   ///< Such as "tcp".
   };
   class SendAwaiter;
 
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  /// Good as long as the session.
   const PeerInfo& peer() const noexcept { return peer_; }
   bool up() const noexcept { return link_ != nullptr; }
   /// Why it is down; only then.
@@ -86,8 +90,10 @@ class Session {
   /// has granted room for it, and this shard has queued it, in order. That is not delivery.
   /// Suspends while there is no credit; throws deadline_exceeded (default: 5 s from now), closed,
   /// peer_lost or too_large. An ask also waits until there is room for its answer; only answers
-  /// (replies and failures) may pass it meanwhile. The session may end in the meantime.
-  SendAwaiter send(Message message, Lane lane = Lane::normal, Time deadline = Time{});
+  /// (replies and failures) may pass it meanwhile. The session may end in the meantime. `Time{}`
+  /// stands for the default; `no_deadline` waits for good. Cancelled, or late, the message was not
+  /// sent.
+  [[nodiscard]] SendAwaiter send(Message message, Lane lane = Lane::normal, Time deadline = Time{});
 
   /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
   Result<void> try_send(Message& message, Lane lane = Lane::normal);

@@ -1,11 +1,13 @@
 // What carries a link's bytes. It knows nothing of frames: it only moves these bytes.
 //
-//   transport->start(owner);                    // from here on the owner is called back
+//   transport->start(owner, 256u << 10);        // from here on the owner is called back
 //   transport->send(std::move(batch));          // one at a time; owner.on_sent() gives it back
-//   Buffer target = owner.receive_target();     // where the transport puts what arrives
+//   // owner.receive_target(), on_filled(), on_chunk(): what arrives, and where it shall lie
 //
-// TCP is one; shared memory and RDMA are others behind the same interface. A transport serves one
-// link and belongs to that link's shard; until `start` it may be handed to another shard.
+// The interface behind which kinds of transport differ; net/tcp/tcp.hpp is one. For who adds a
+// transport: programs name them by their Endpoint. A transport serves one link and belongs to that
+// link's shard, where all calls are made and come back; until `start` it may be handed to another
+// shard.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +25,8 @@ namespace hyperframes::net {
 
 class Transport {
  public:
+  /// Whom it serves; outlives it, or calls `stop` first. No call may throw, or destroy the
+  /// transport.
   class Owner {
    public:
     /// Where the next bytes shall go, straight from the wire; empty: into memory of the transport,
@@ -44,12 +48,15 @@ class Transport {
   /// Buffers of one batch.
   static constexpr std::size_t batch_pieces = 64;
 
+  /// As `stop`; closes the connection. On its shard.
   virtual ~Transport() = default;
+  /// The kind: "tcp".
   virtual std::string_view name() const noexcept = 0;
   /// Such as "tcp://10.0.0.7:41234".
   virtual std::string peer() const = 0;
 
-  /// For the handshake, before `start`.
+  /// For the handshake, before `start`: all of the bytes, or it throws Errc::closed (the peer
+  /// ended), deadline_exceeded, cancelled or the system's error.
   virtual Task<void> receive_exactly(Buffer into, Time deadline) = 0;
   virtual Task<void> send_all(Buffer bytes, Time deadline) = 0;
 
@@ -61,10 +68,13 @@ class Transport {
   virtual void stop() noexcept = 0;
 };
 
+/// Where peers connect to. On one shard; nothing listens there any more once it is destroyed.
 class TransportListener {
  public:
   virtual ~TransportListener() = default;
+  /// With the port that was picked.
   virtual const Endpoint& endpoint() const noexcept = 0;
+  /// The next peer, of which nothing is known yet. Cancelled, it throws.
   virtual Task<std::unique_ptr<Transport>> accept() = 0;
 };
 
@@ -76,7 +86,9 @@ class TransportProvider {
   virtual Task<std::vector<Endpoint>> resolve(Endpoint endpoint) = 0;
   /// Of an address from `resolve`: whether only this host can reach it.
   virtual bool is_local(const Endpoint& address) const noexcept = 0;
+  /// To one address from `resolve`. Throws Errc::deadline_exceeded or the system's error.
   virtual Task<std::unique_ptr<Transport>> connect(Endpoint address, Time deadline) = 0;
+  /// On one address from `resolve`; port 0 picks one. Throws with the address and the cause.
   virtual std::unique_ptr<TransportListener> listen(const Endpoint& address) = 0;
 };
 

@@ -13,6 +13,7 @@
 
 namespace hyperframes::net {
 
+/// It keeps no state; what it makes belongs to the shard on which it was made.
 std::unique_ptr<TransportProvider> make_tcp_provider();
 
 }  // namespace hyperframes::net
