@@ -5,11 +5,13 @@
 //   };                                             // started by node.spawn<Counter>("counter")
 //
 // All of it happens on one shard. One letter is handled at a time: the next one begins when the
-// handler has ended, also if it suspends, unless its method is marked `interleaved`. A handler that
-// throws hf::Error answers with it; any other exception crashes the actor.
+// handler has ended, also if it suspends, unless its method is marked `interleaved` in the schema
+// (docs/reference/headers.md lists such marks). A handler that throws hf::Error answers with it; any
+// other exception crashes the actor. At the actor's end its handlers are cancelled, and destroyed
+// when the grace period (Timing::default_deadline) is over.
 //
-// A handler that need not wait may be a plain function, which costs no coroutine frame; it ends
-// with `return {}`, and throws alike:
+// Handlers take what they get by value. One that need not wait may be a plain function, which costs
+// no coroutine frame; it ends with `return {}`, and throws alike:
 //
 //   hf::Task<void> get(demo::Nothing, hf::Reply<demo::Value> reply) override {
 //     reply.send({.total = total_});
@@ -46,16 +48,18 @@ class Actor {
 
   // ---- to override ----------------------------------------------------------
 
-  /// Before the first letter, after each restart too. What it throws, `spawn` throws; at a restart
-  /// it counts as a crash.
+  /// Before the first letter, after each restart too. What it throws, `spawn` throws, and the actor
+  /// is not restarted; at a restart it counts as a crash.
   virtual Task<void> started() { return {}; }
   /// After the last letter of an orderly end, not after a crash; it is not cancelled, but destroyed
-  /// when the grace period (Timing::default_deadline) is over.
+  /// when the grace period is over. What it throws is logged.
   virtual Task<void> stopping() { return {}; }
-  /// An actor that this one monitors has ended; or one that is linked, if it traps exits.
-  virtual Task<void> on_down(Down down) { return {}; }
+  /// An actor that this one monitors has ended; or one that is linked, if it traps exits. Comes
+  /// ahead of waiting letters, and is handled as one is; any exception that leaves it crashes the
+  /// actor.
+  virtual Task<void> on_down(Down /*down*/) { return {}; }
 
-  // ---- to use ---------------------------------------------------------------
+  // ---- to use, on its shard -------------------------------------------------
 
   Node& node() const noexcept;
   Shard& shard() const noexcept;
@@ -63,24 +67,26 @@ class Actor {
   ActorRef reference() const noexcept;
   /// Ends this actor once the handler that runs now has ended. Its other turns are cancelled.
   void stop() noexcept;
-  /// Runs a task beside the handlers. It is cancelled and joined at the actor's end; an exception
-  /// that leaves it crashes the actor.
+  /// Runs a task beside the handlers; it begins after this has returned. It is cancelled and joined
+  /// at the actor's end; an exception that leaves it, also hf::Error, crashes the actor.
   void start(Task<void> task) noexcept;
-  /// `on_down` will be called once when that actor, of any process, has ended or was lost (at once
-  /// if it has already).
+  /// `on_down` will be called once when that actor, of any process, has ended or was lost (soon,
+  /// with ExitReason::not_found, if it has already). Twice is told twice. Errc::invalid_argument
+  /// for an empty reference, here and below.
   void monitor(const ActorRef& other);
   /// Ties two actors, of any processes: when one of them ends abnormally, or was lost, the other
   /// one crashes too, or is told by `on_down` if it traps exits. An actor that is restarted has not
   /// ended; its new life is tied to nobody before it links again. Linking twice is linking once.
   void link(const ActorRef& other);
+  /// Both are free of each other; what is on its way may still arrive. Not linked: does nothing.
   void unlink(const ActorRef& other);
   /// From now on `on_down` is called when a linked actor has ended, for whatever reason.
   void trap_exits(bool traps = true);
   /// Starts a child: it is told to stop when this actor ends or restarts, which waits for it. A
-  /// child that used up its restarts crashes this actor.
+  /// child that used up its restarts crashes this actor. Throws as Node::spawn does.
   template <class Child, class... Arguments>
   Task<typename Child::Service::Ref> spawn(SpawnOptions options, Arguments... arguments);
-  /// Tells a child, or any other actor, to stop.
+  /// Tells a child, or any other actor of this node, to stop: as Node::stop.
   void stop(const ActorRef& other);
 
  private:

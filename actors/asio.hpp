@@ -5,8 +5,9 @@
 //   hf::async_ask(executor, counter.add({.delta = 2}), [](std::exception_ptr failure,
 //                                                         demo::Total total) { ... });
 //
-// From any thread, on whichever shards the actor's node runs. What an awaited ask would throw is
-// the std::exception_ptr that the completion has first. See runtime/asio.hpp for executors and
+// From any thread, on whichever shards the actor's node runs; node and runtime must exist until the
+// completion. What an awaited ask would throw is the std::exception_ptr that the completion has
+// first (Errc::invalid_argument for an empty reference). See runtime/asio.hpp for executors and
 // cancellation: a cancelled ask stops waiting; whether its request took effect is unknown.
 //
 // Answers are copied out of their shard and may be kept for good; segments are not copied, and must
@@ -60,8 +61,9 @@ auto async_call(asio::any_io_executor executor, Call call, CompletionToken&& tok
 
 }  // namespace detail
 
-/// Sends `ask` and completes `token` with void(std::exception_ptr, Answer). The default deadline
-/// runs from when the actor's shard takes the call up.
+/// Sends `ask` and completes `token` with void(std::exception_ptr, Answer), the latter empty after
+/// a failure. The default deadline runs from when the actor's shard (of an actor of another
+/// process: shard 0) takes the call up.
 template <class Method, class CompletionToken>
 auto async_ask(asio::any_io_executor executor, Ask<Method> ask, CompletionToken&& token,
                std::source_location from = std::source_location::current()) {

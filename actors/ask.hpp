@@ -2,12 +2,16 @@
 //
 //   demo::Value value = co_await counter.add({.delta = 2});     // an Ask: waits for the answer
 //   co_await counter.tell_add({.delta = 2});                    // a Tell: waits for room only
-//   std::vector<hf::Task<demo::Value>> all;                     // an Ask converts to a Task
+//   std::vector<hf::Task<demo::Value>> all;
+//   all.push_back(counter.add({.delta = 2}));                   // an Ask converts to a Task
 //
-// Nothing is sent before it is awaited. An Ask throws what its handler threw, or deadline_exceeded,
+// The request is built at once, from fields that need not outlive the call; nothing is sent before
+// it is awaited, on a shard. An Ask throws what its handler threw, or deadline_exceeded,
 // overloaded, actor_down, no_reply, peer_lost; after deadline_exceeded and peer_lost it is unknown
-// whether the request took effect. A late answer reaches nobody. An actor of this shard that has
-// nothing else to do may handle the message before the co_await returns.
+// whether the request took effect. A Tell throws only what keeps it from being taken; how it is
+// handled nobody learns. Cancelled, both stop waiting, and a message that was taken may still be
+// handled. A late answer reaches nobody. An actor of this shard that has nothing else to do may
+// handle the message before the co_await returns.
 #pragma once
 
 #include <hyperframes/actors/detail/cell.hpp>
@@ -142,9 +146,11 @@ bool tell_now(const Destination& to, Letter* letter) noexcept;
 
 }  // namespace detail
 
+/// Made by references. Awaited once.
 template <class Method>
 class [[nodiscard]] Ask {
  public:
+  /// The answer; `WithSegments` of it for a method whose answers have segments.
   using value_type = detail::AnswerOf<Method>;
   /// For references. `what`: the request or its fields, and its segments if it has any.
   template <class... What>
@@ -154,7 +160,9 @@ class [[nodiscard]] Ask {
   detail::AskAwaiter<Method> operator co_await() && noexcept {
     return detail::AskAwaiter<Method>(call_);
   }
-  /// For Scope and when_all. Its default deadline runs from when the task starts.
+  /// For Scope, and for lists of when_all; where a template has to find the type itself, write
+  /// `hf::Task<demo::Value>(counter.add(...))`. Its default deadline runs from when the task
+  /// starts.
   operator Task<value_type>() && { return run(std::move(*this)); }
   /// For the runtime: whom it asks.
   const detail::Destination& destination() const noexcept { return call_.to; }
@@ -164,6 +172,7 @@ class [[nodiscard]] Ask {
   detail::Call<Method> call_;
 };
 
+/// Made by references. Awaited once.
 template <class Method>
 class [[nodiscard]] Tell {
  public:
@@ -177,8 +186,10 @@ class [[nodiscard]] Tell {
     return detail::TellAwaiter<Method>(call_);
   }
   operator Task<void>() && { return run(std::move(*this)); }
+  /// For the runtime: whom it tells.
   const detail::Destination& destination() const noexcept { return call_.to; }
-  /// Without suspending: false if there is no room, or no such actor.
+  /// Without suspending: false if there is no room, or no such actor, or off the shards. What is on
+  /// its way to another shard or process counts as taken. Its message is gone in any case.
   bool now() && {
     return detail::tell_now(call_.to, detail::make_letter<Method>(std::move(call_.request),
                                                                   detail::Letter::Kind::tell));

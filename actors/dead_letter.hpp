@@ -1,7 +1,7 @@
 // Letters that reached no handler, and why.
 //
 //   hf::Node node(runtime, {.on_dead_letter = [](const hf::DeadLetter& letter) {
-//     hf::log::warn(std::string(letter.method) + " to " + letter.actor + " was lost");
+//     hf::log::warning(std::string(letter.method) + " to " + letter.actor + " was lost");
 //   }});
 //
 // Each is counted, by cause, in the metrics `hyperframes_dead_letters_total` and

@@ -22,12 +22,14 @@ enum class ExitReason : std::uint8_t {
   not_found,  ///< There was no such actor when it was asked for.
   lost,       ///< Its process can't be reached any more; it may still run there.
 };
+/// As it stands above: "crashed".
 std::string_view name(ExitReason reason) noexcept;
 /// What takes linked actors along: every reason but `normal` and `stopped`.
 constexpr bool is_abnormal(ExitReason reason) noexcept {
   return reason != ExitReason::normal && reason != ExitReason::stopped;
 }
 
+/// A plain value.
 struct Down {
   std::uint64_t id = 0;  ///< `ActorRef::id()` of the actor that ended.
   std::string name;      ///< Its registered name, or empty.

@@ -1,15 +1,16 @@
 // The plain form of an actor: a coroutine that receives.
 //
 //   hf::Task<void> counter(demo::Counter::Inbox self) {
-//     while (auto letter = co_await self.recv())
-//       if (auto call = letter.as<demo::Counter::AddMethod>()) call->reply.send({.total =
-//       ++total});
-//   }                                     // started by node.spawn<demo::Counter>("counter",
-//   &counter)
+//     for (std::int64_t total = 0; auto letter = co_await self.recv();)
+//       if (auto call = letter.as<demo::Counter::AddMethod>())
+//         call->reply.send({.total = total += call->request.delta()});
+//   }                          // started by node.spawn<demo::Counter>("counter", &counter)
 //
 // It is an actor like any other: bounded mailbox, deadlines, monitors, restarts (which call the
-// function again). It handles one letter at a time simply because it receives one at a time. It
-// ends when the function returns; an exception crashes it.
+// function again, with copies of its arguments). It handles one letter at a time simply because it
+// receives one at a time. It ends when the function returns; an exception crashes it, hf::Error
+// too. `spawn` returns once it waits for the first time, or has ended; what it throws is never
+// spawn's.
 #pragma once
 
 #include <cassert>
@@ -21,7 +22,8 @@
 
 namespace hyperframes {
 
-/// What `recv` gives: a request, or the end of a monitored actor; false if the actor is to stop.
+/// What `recv` gives: a request, or the end of a monitored actor (or of a linked one, if it traps
+/// exits); false if the actor is to stop. On its shard.
 class InboxLetter {
  public:
   InboxLetter() noexcept = default;
@@ -44,7 +46,7 @@ class InboxLetter {
   explicit operator bool() const noexcept { return letter_ || down_; }
 
   /// The call, if it is one of that method: `request`, `segments` if the method has them, and
-  /// `reply` unless it is oneway. Takes it out.
+  /// `reply` unless it is oneway (`reader`, `writer`: actors/stream.hpp). Takes it out: ask once.
   template <class Method>
   std::optional<detail::Invocation<Method>> as() {
     if (!letter_ || letter_->method != &Method::info) return std::nullopt;
@@ -108,13 +110,18 @@ class InboxActor : public Actor {
 
 }  // namespace detail
 
+/// The actor, for its coroutine and for the tasks that this starts; a plain value. Its functions
+/// are Actor's.
 template <class Service>
 class Inbox {
  public:
   explicit Inbox(detail::InboxActor& actor) noexcept : actor_(&actor) {}
 
-  /// The next letter. Suspends while there is none; false once the actor is to stop.
-  detail::ReceiveAwaiter recv() const noexcept { return detail::ReceiveAwaiter(*actor_); }
+  /// The next letter. Suspends while there is none; false, and no exception, once the actor is to
+  /// stop or the chain was cancelled. One coroutine at a time.
+  [[nodiscard]] detail::ReceiveAwaiter recv() const noexcept {
+    return detail::ReceiveAwaiter(*actor_);
+  }
 
   typename Service::Ref self() const noexcept { return typename Service::Ref(actor_->reference()); }
   Node& node() const noexcept { return actor_->node(); }

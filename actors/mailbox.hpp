@@ -20,12 +20,13 @@ enum class Overflow : std::uint8_t {
   suspend,      ///< The sender waits for room, until its deadline.
   fail,         ///< The sender gets Errc::overloaded.
   drop_newest,  ///< The letter goes to the dead letters; an ask gets Errc::overloaded.
-  drop_oldest,  ///< The oldest letter goes there instead, to make room.
+  drop_oldest,  ///< The oldest letters go there instead, until there is room.
 };
 
 struct MailboxOptions {
-  std::uint32_t messages = 1024;
-  std::size_t bytes = std::size_t{64} << 20;  ///< Of requests and their segments.
+  std::uint32_t messages = 1024;  ///< At least one. Those being handled do not count.
+  /// Of requests and their segments. A larger one passes when the mailbox is empty.
+  std::size_t bytes = std::size_t{64} << 20;
   Overflow overflow = Overflow::suspend;
 };
 

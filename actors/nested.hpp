@@ -1,11 +1,12 @@
 // A table inside another one's fields, held by value and possibly absent.
 //
 //   demo::Order::Fields order{.customer = demo::Customer::Fields{.name = "Ada"}};
-//   if (order.customer) order.customer->name;
+//   if (order.customer) greet(order.customer->name);
 //   order.customer = {};                                  // absent
 //
 // Like std::optional, but its type may still be incomplete, since a schema's tables may contain
-// each other.
+// each other. A copy copies the value; a const Nested gives it out writable, as a pointer does. `*`
+// and `->` are for those that are not absent.
 #pragma once
 
 #include <memory>

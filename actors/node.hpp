@@ -5,8 +5,9 @@
 //   auto remote = co_await (co_await node.connect(endpoint)).find<demo::Counter>("counter");
 //
 // Several nodes may share a runtime. A node is made and destroyed off the shards, while its runtime
-// exists; everything else is called on a shard. References, replies and remote nodes must not
-// outlive it.
+// exists; everything else is called on a shard of that (else Errc::invalid_argument), unless it
+// says otherwise. References, replies and remote nodes must not outlive it. Threads that are no
+// shard call actors by actors/foreign.hpp or actors/asio.hpp.
 #pragma once
 
 #include <concepts>
@@ -80,8 +81,9 @@ class RemoteNode {
   /// Grows with each start of that process.
   std::uint64_t incarnation() const noexcept;
 
-  /// The actor that is registered there under `name`. Throws not_found; invalid_argument if it has
-  /// another service than `Service`.
+  /// The actor that is registered there under `name`. Throws Errc::not_found; invalid_argument if
+  /// it has another service than `Service`; peer_lost, deadline_exceeded. Asks that process each
+  /// time.
   template <class Service>
   Task<typename Service::Ref> find(std::string name, Within within = {}) {
     co_return typename Service::Ref(co_await find(std::move(name), Service::service_id, within));
@@ -95,10 +97,10 @@ class RemoteNode {
 class Node {
  public:
   struct Options {
-    std::string name = "node";  ///< In logs.
+    std::string name = "node";  ///< In logs and reports; need not be unique.
     /// Without it the node talks to no other process.
     std::optional<net::Network::Options> network{};
-    /// Called on the shard where a letter died. Must not throw or suspend.
+    /// Called on the shard where a letter died, so on several at a time. Must not throw or block.
     std::function<void(const DeadLetter&)> on_dead_letter{};
     /// HOST:PORT, such as "127.0.0.1:9464", on which the node shows what it does to programs of
     /// this host: Prometheus text at /metrics, the actors at /actors (JSON) and /dump (text). Only
@@ -108,20 +110,23 @@ class Node {
   };
 
   explicit Node(Runtime& runtime) : Node(runtime, Options()) {}
+  /// Throws what net::Network's constructor does, and the system's error for `http_address`.
   Node(Runtime& runtime, Options options);
-  /// Ends what is left, without grace; `close` first for an orderly end.
+  /// Ends what is left, without grace; `close` first for an orderly end. Waits for each shard.
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
+  /// On any thread, as the next two.
   const std::string& name() const noexcept;
   Runtime& runtime() const noexcept;
   /// The identity that peers see; 0 without a network.
   std::uint64_t id() const noexcept;
 
-  /// Starts an actor, and waits until its `started()` has ended. Throws what that, or the
-  /// constructor, throws, or already_exists for its name. The arguments are moved to the actor's
-  /// shard; if it may be restarted, they are kept there and copied.
+  /// Starts an actor, and waits until its `started()` has ended, without a deadline. Throws what
+  /// that, or the constructor, throws; Errc::already_exists for its name; invalid_argument for
+  /// options that make no sense. Cancelled, it stops what it has started. The arguments are moved
+  /// to the actor's shard; if it may be restarted, they are kept there and copied.
   template <class Made, class... Arguments>
     requires std::derived_from<Made, Actor>
   Task<typename Made::Service::Ref> spawn(SpawnOptions options, Arguments... arguments) {
@@ -130,6 +135,7 @@ class Node {
         co_await detail::spawn_actor(*core_, std::move(options), std::move(made), {});
     co_return typename Made::Service::Ref(detail::reference_to(address));
   }
+  /// By its name alone: on the calling shard, with default options.
   template <class Made, std::convertible_to<std::string> Name, class... Arguments>
     requires std::derived_from<Made, Actor>
   Task<typename Made::Service::Ref> spawn(Name name, Arguments... arguments) {
@@ -137,6 +143,8 @@ class Node {
   }
 
   /// The inbox form: `function(Service::Inbox, arguments...)` returns the task that receives.
+  /// `function` is kept with the actor, so it may be a lambda that captures (by value, if it may be
+  /// restarted).
   template <class Service, class Function, class... Arguments>
     requires(!std::derived_from<Service, Actor>)
   Task<typename Service::Ref> spawn(SpawnOptions options, Function function,
@@ -163,7 +171,7 @@ class Node {
     if (!found) return found.error();
     return typename Service::Ref(*found);
   }
-  /// The registered names, sorted.
+  /// The registered names, sorted. Also from foreign threads.
   std::vector<std::string> names() const;
   /// Actors that have not ended, on the current shard.
   std::size_t actor_count() const;
@@ -171,25 +179,29 @@ class Node {
   /// What the actors of all shards do, and which lines they wait on (actors/report.hpp). A shard
   /// that does not answer in time is named with what holds it up.
   Task<NodeReport> inspect(InspectOptions options = {}) const;
-  /// The same from a thread that is no shard.
+  /// The same from a thread that is no shard, which it blocks.
   NodeReport inspect_from_outside(InspectOptions options = {}) const;
-  /// Where Options::http_address is served, with the port that was picked; empty if it is off.
+  /// Where Options::http_address is served, with the port that was picked; empty if it is off. On
+  /// any thread.
   std::string http_address() const;
 
-  /// Tells an actor to stop: it takes no more letters, its turns are cancelled. Does not wait.
+  /// Tells an actor of this node to stop: it takes no more letters, its turns are cancelled. Does
+  /// not wait; one that has ended is left alone. Errc::invalid_argument for one of another process.
   void stop(const ActorRef& actor);
-  /// Waits for the end of an actor of any process, or its loss. Throws deadline_exceeded.
+  /// Waits for the end of an actor of any process, or its loss. Throws Errc::deadline_exceeded. Of
+  /// one that has ended before: ExitReason::not_found.
   Task<Down> join(ActorRef actor, Time deadline = no_deadline);
 
-  /// Accepts peers; see net::Network::listen.
+  /// Accepts peers; see net::Network::listen. Errc::unsupported without a network, here and below.
   Task<net::Endpoint> listen(net::Endpoint endpoint);
-  /// The node at `endpoint`; connects if there is no session with it yet.
+  /// The node at `endpoint`; connects if there is no session with it yet. Throws as
+  /// net::Network::connect. When its connection is lost, asks throw Errc::peer_lost; connect again.
   Task<RemoteNode> connect(net::Endpoint endpoint, Within within = {});
   net::Network& network();
 
-  /// Stops all actors (those that others depend on last started, first stopped), waits for them,
-  /// then closes the network, all until `grace` has passed. Returns the names of actors that had
-  /// not ended.
+  /// Stops all actors, shard by shard from shard 0, on each the youngest first, and children with
+  /// their parents; waits for them, then closes the network, all until `grace` has passed. Returns
+  /// the names of actors that had not ended. What is spawned meanwhile is left to the destructor.
   Task<std::vector<std::string>> close(Duration grace);
 
  private:

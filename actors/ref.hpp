@@ -4,9 +4,14 @@
 //   auto value = co_await counter.add({.delta = 2}, hf::within(50ms));
 //   bool taken = counter.try_add({.delta = 2});   // tells, and never suspends
 //
-// A plain value that may be copied and sent to any shard of its node; it must not outlive that
-// node. It stays valid while its actor is restarted. When the actor has ended, asks fail with
-// Errc::actor_down; when its process has, with Errc::peer_lost. Used on a shard only.
+// A plain value that may be copied and sent to any thread; it must not outlive its node. It stays
+// valid while its actor is restarted. When the actor has ended, asks fail with Errc::actor_down;
+// when its process has, with Errc::peer_lost; of an empty reference, with Errc::invalid_argument.
+// It calls on shards of its node's runtime only; other threads have hf::submit
+// (actors/foreign.hpp).
+//
+// A generated reference has for each method `Add`: add (an Ask), tell_add (a Tell), try_add; for a
+// oneway one just add (a Tell) and try_add; for a streaming one add alone (actors/stream.hpp).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +32,7 @@ class ActorRef {
   explicit ActorRef(detail::Destination to) noexcept : to_(to) {}
 
   explicit operator bool() const noexcept { return to_.id != 0; }
-  /// Unique in its node and never used again there.
+  /// Unique in its node, and not used again there before 16 million others were in its place.
   std::uint64_t id() const noexcept { return to_.id; }
   /// Whether it runs in this process.
   bool is_local() const noexcept { return to_.cell != nullptr; }

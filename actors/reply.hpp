@@ -5,9 +5,10 @@
 //   }
 //
 // A Reply is answered once, on its actor's shard, and never suspends: also while the asker's
-// mailbox or connection is busy. Destroyed unanswered it answers Errc::no_reply; or, if its handler
-// threw (also what that called, and moved the Reply to), that hf::Error, or actor_down for another
-// exception. After a `tell` nobody waits, and answering does nothing.
+// mailbox or connection is busy. Destroyed unanswered, on that shard, it answers Errc::no_reply; or,
+// if its handler threw (also what that called, and moved the Reply to), that hf::Error, or actor_down
+// for another exception. After a `tell` nobody waits, and answering does nothing; so does a second
+// answer.
 #pragma once
 
 #include <concepts>
@@ -16,7 +17,8 @@
 
 namespace hyperframes {
 
-/// A message together with data that travels beside it and is never copied into it.
+/// A message together with data that travels beside it and is never copied into it. The buffers are
+/// of the shard that has it.
 template <class T>
 struct WithSegments {
   T value;
@@ -41,7 +43,7 @@ class ReplyBase {
  public:
   /// False once the asker has certainly stopped waiting: what it would cost to answer can be saved.
   bool wanted() const noexcept;
-  /// When the asker stops waiting.
+  /// When the asker stops waiting, by this shard's clock; no_deadline if nobody does.
   Time deadline() const noexcept { return letter_ ? letter_->deadline : no_deadline; }
   /// Answers with an error, which the asker's co_await throws.
   void fail(Error error) {

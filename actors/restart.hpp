@@ -4,7 +4,10 @@
 //   co_await node.spawn<Store>({.name = "store", .restart = policy}, path);
 //   // up to 3 restarts within 5 s, each after a pause that doubles; then it is given up
 //
-// The budget is the actor's own: a neighbour that keeps crashing does not use it up.
+// The budget is the actor's own: a neighbour that keeps crashing does not use it up. A restart
+// makes a new object from copies of the constructor's arguments (what can't be copied can't be
+// restarted); references to the actor, and its name, stay. An actor whose first start fails is not
+// restarted.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,7 @@ enum class Restart : std::uint8_t {
   permanent,  ///< Restarted after a crash and after a normal end, unless it was told to stop.
 };
 
+/// When the budget is used up, the actor ends (ExitReason::exhausted), and its parent crashes.
 struct RestartPolicy {
   Restart kind = Restart::temporary;
   std::uint32_t intensity = 3;  ///< Restarts allowed within `period`; one more and it is given up.

@@ -13,11 +13,12 @@
 
 namespace hyperframes {
 
+/// The shard on which `spawn` is called.
 inline constexpr unsigned this_shard = std::numeric_limits<unsigned>::max();
 
 struct SpawnOptions {
   std::string name{};  ///< Under which `find` knows it, here and from other nodes. May be empty.
-  unsigned shard = this_shard;
+  unsigned shard = this_shard;  ///< Where it lives; below Runtime::shard_count().
   MailboxOptions mailbox{};
   RestartPolicy restart{};
   /// What becomes of waiting letters when it crashes and is restarted: true keeps them for its

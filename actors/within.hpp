@@ -5,9 +5,9 @@
 //   co_await counter.add({.delta = 2});                     // Timing::default_deadline(), 5 s
 //
 // The deadline of an ask travels with it: work whose asker no longer waits is not begun. What a
-// handler awaits ends with the ask that it handles, however long it was given, since nobody waits
-// for it afterwards; `hf::within(10s).regardless()` goes on all the same. Tasks that an actor
-// starts beside its handlers, and the inbox form, have no such bound.
+// handler awaits of other actors ends with the ask that it handles, however long it was given,
+// since nobody waits for it afterwards; `hf::within(10s).regardless()` goes on all the same. Tasks
+// that an actor starts beside its handlers, and the inbox form, have no such bound.
 #pragma once
 
 #include <hyperframes/runtime/time.hpp>
@@ -23,8 +23,9 @@ struct Within {
   Within regardless() const noexcept { return {deadline, true}; }
 };
 
-/// `span` from now. A huge span means "no deadline".
+/// `span` from now: from the beginning of the shard's turn. A huge span means "no deadline".
 inline Within within(Duration span) noexcept { return {after(span)}; }
+/// Until then; `no_deadline` waits for good.
 inline Within until(Time deadline) noexcept { return {deadline}; }
 
 }  // namespace hyperframes
