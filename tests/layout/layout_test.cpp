@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -62,6 +63,24 @@ std::string read_file(const fs::path& path) {
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();
+}
+
+// Those outside detail/ that declare something outside a namespace detail. The generator's are
+// nobody's to include.
+std::set<std::string> public_headers(const fs::path& root) {
+  static const std::regex opened("(^|\n)namespace (hyperframes[a-z:]*) \\{");
+  std::set<std::string> found;
+  for (const char* layer : {"runtime", "net", "gpu", "actors"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / layer)) {
+      const std::string path = entry.path().lexically_relative(root).generic_string();
+      if (!path.ends_with(".hpp") || path.find("/detail/") != std::string::npos) continue;
+      if (path.starts_with("actors/protocol/")) continue;
+      const std::string text = read_file(entry.path());
+      for (std::sregex_iterator it(text.begin(), text.end(), opened), end; it != end; ++it)
+        if (!(*it)[2].str().ends_with("detail")) found.insert(path);
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -269,6 +288,27 @@ TEST_CASE("every ./dev command in the README is one that ./dev explains") {
     if ((*it)[2].matched) CHECK(script.find((*it)[2].str().substr(1)) != std::string::npos);
   }
   CHECK(count > 0);
+}
+
+TEST_CASE("the page of public headers lists each of them, and no other") {
+  const fs::path root = HYPERFRAMES_SOURCE_DIR;
+  const std::string page = read_file(root / "docs/reference/headers.md");
+  const std::regex row(R"(\n\| `([a-z0-9_/]+\.hpp)`)");
+  std::set<std::string> listed;
+  for (std::sregex_iterator it(page.begin(), page.end(), row), end; it != end; ++it) {
+    INFO((*it)[1].str() << " is listed twice");
+    CHECK(listed.insert((*it)[1].str()).second);
+  }
+  CHECK(listed == public_headers(root));
+}
+
+TEST_CASE("every public header opens with an example") {
+  const fs::path root = HYPERFRAMES_SOURCE_DIR;
+  for (const std::string& path : public_headers(root)) {
+    const std::string text = read_file(root / path);
+    INFO(path);
+    CHECK(text.substr(0, text.find("#pragma once")).find("\n//   ") != std::string::npos);
+  }
 }
 
 TEST_CASE("CI runs the README's test command") {
