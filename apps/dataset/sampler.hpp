@@ -2,8 +2,8 @@
 //
 //   const dataset::Sampler sampler({.samples = 80'000, .seed = 7, .batch_size = 2048});
 //   for (std::uint64_t unit = 0; unit < sampler.units(); ++unit)
-//     for (std::uint64_t b = 0; b < sampler.batches(unit); ++b) train(sampler.batch(epoch, unit,
-//     b));
+//     for (std::uint64_t b = 0; b < sampler.batches(unit); ++b)
+//       train(sampler.batch(epoch, unit, b));
 //
 // An epoch visits every sample once, in an order that follows from (seed, epoch) alone. Batches are
 // cut from that order, and work units are runs of batches; where they are cut never depends on who

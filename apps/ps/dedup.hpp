@@ -2,8 +2,7 @@
 //
 //   hf::ps::DedupWindow window(places);                    // one place a hash slot
 //   auto seen = window.find(key);                          // once a push
-//   if (seen.at(place) == hf::ps::DedupWindow::Verdict::fresh) { apply(); window.mark(key, place);
-//   }
+//   if (seen.at(place) == hf::ps::DedupWindow::Verdict::fresh) window.mark(key, place);
 //
 // The answer is exact for every key that may still be sent, in bounded memory:
 //

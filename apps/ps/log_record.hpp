@@ -9,9 +9,8 @@
 //
 // A segment is a 64-byte header and then records, back to back. Little-endian throughout.
 //   header: magic "HFPSLOG\1", u32 version, u32 shard, u64 token, u64 first lsn, zeros, u32 crc
-//   record: u32 length, u32 crc of what follows, u64 lsn, u64 synced lsn, u32 table, u8 kind, 3
-//   zeros,
-//           then by kind
+//   record: u32 length, u32 crc of what follows, u64 lsn, u64 synced lsn, u32 table, u8 kind,
+//           3 zeros, then by kind
 //   push:   u32 epoch, u32 unit, u32 batch, u32 width, u64 client, u64 incarnation, u64 sequence,
 //           u64 forget before, u32 count, u32 zero, count u64 ids, count * width f32 values
 //   erase:  u32 count, u32 zero, count u64 ids

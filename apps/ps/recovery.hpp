@@ -2,8 +2,7 @@
 //
 //   co_await hf::ps::recover_shard(context, specs);            // all tables, at the shard's start
 //   auto state = co_await hf::ps::recover_table(context, spec); // one table, beside the others
-//   co_await hf::ps::write_snapshot(context, tables);          // fuzzy: slot by slot, between
-//   pushes
+//   co_await hf::ps::write_snapshot(context, tables);  // fuzzy: slot by slot, between pushes
 #pragma once
 
 #include <hyperframes/apps/ps/shard_context.hpp>

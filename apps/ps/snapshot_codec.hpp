@@ -2,8 +2,8 @@
 //
 //   hf::ps::SnapshotEncoder encoder;
 //   encoder.begin({.shard = 3, .token = 7, .start_lsn = 100}, out);   // then table(), rows(),
-//   end() hf::ps::SnapshotDecoder decoder(visitor, "snapshot-100"); decoder.feed(bytes);  ...
-//   decoder.finish();                      // in pieces of any size
+//   end() hf::ps::SnapshotDecoder decoder(visitor, "snapshot-100"); decoder.feed(bytes); // in
+//   pieces of any size, then decoder.finish()
 //
 // A snapshot is fuzzy: slots are taken one after the other while pushes go on. Each part says up to
 // which log record it contains everything; replaying the log from `start_lsn` on, past what a part

@@ -2,9 +2,8 @@
 // appends each push that took effect to the log, in the order of the calls.
 //
 //   hf::ps::TableState state(spec, map.slots_of(shard));
-//   if (state.apply(push)) log(push);                    // false: every row of it was applied
-//   before state.pull(ids, values);                             // rows that don't exist: their
-//   first values
+//   if (state.apply(push)) log(push);        // false: every row of it was applied before
+//   state.pull(ids, values);                 // rows that don't exist: their first values
 //
 // Recovery is the same arithmetic again: restore() what a snapshot holds, replay() the log's
 // records from the snapshot's start on, finish_recovery(). The state is then the one that was, bit
