@@ -6,9 +6,9 @@
 //
 // All of it happens on one shard. One letter is handled at a time: the next one begins when the
 // handler has ended, also if it suspends, unless its method is marked `interleaved` in the schema
-// (docs/reference/headers.md lists such marks). A handler that throws hf::Error answers with it; any
-// other exception crashes the actor. At the actor's end its handlers are cancelled, and destroyed
-// when the grace period (Timing::default_deadline) is over.
+// (docs/reference/headers.md lists such marks). A handler that throws hf::Error answers with it;
+// any other exception crashes the actor. At the actor's end its handlers are cancelled, and
+// destroyed when the grace period (Timing::default_deadline) is over.
 //
 // Handlers take what they get by value. One that need not wait may be a plain function, which costs
 // no coroutine frame; it ends with `return {}`, and throws alike:

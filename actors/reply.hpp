@@ -5,10 +5,10 @@
 //   }
 //
 // A Reply is answered once, on its actor's shard, and never suspends: also while the asker's
-// mailbox or connection is busy. Destroyed unanswered, on that shard, it answers Errc::no_reply; or,
-// if its handler threw (also what that called, and moved the Reply to), that hf::Error, or actor_down
-// for another exception. After a `tell` nobody waits, and answering does nothing; so does a second
-// answer.
+// mailbox or connection is busy. Destroyed unanswered, on that shard, it answers Errc::no_reply;
+// or, if its handler threw (also what that called, and moved the Reply to), that hf::Error, or
+// actor_down for another exception. After a `tell` nobody waits, and answering does nothing; so
+// does a second answer.
 #pragma once
 
 #include <concepts>
