@@ -1,8 +1,8 @@
 // An HTTP server on asio whose handlers ask actors:
 //
-//   example_asio_http 8080 2                       # port, threads of the io_context
-//   curl -X POST http://127.0.0.1:8080/visits/home       # one more: {"page":"home","visits":1}
-//   curl http://127.0.0.1:8080/visits/home               # how many there were
+//   example_asio_http 8080 2    # port, threads of the io_context
+//   curl -X POST http://127.0.0.1:8080/visits/home   # one more visit
+//   curl http://127.0.0.1:8080/visits/home           # how many there were
 //
 // Sockets, timers and signals are asio's, as in any asio server; the counts are kept by actors, one
 // a shard, so that no handler needs a lock. All of it runs on the threads of one io_context.

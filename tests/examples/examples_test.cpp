@@ -32,9 +32,10 @@ TEST_CASE("the counter example says what is wrong when nobody listens") {
 }
 
 TEST_CASE("the examples explain themselves") {
-  for (const char* program : {EXAMPLE_COUNTER, EXAMPLE_INBOX, EXAMPLE_SUPERVISED}) {
+  for (const char* program :
+       {EXAMPLE_COUNTER, EXAMPLE_INBOX, EXAMPLE_PRIMER, EXAMPLE_READINGS, EXAMPLE_SUPERVISED}) {
     Program help({program, "--help"});
-    CHECK(help.line().starts_with("usage: example_"));
+    CHECK(help.line().starts_with("usage: "));
     help.rest();
     CHECK(help.wait() == 0);
     Program wrong({program, "--nosuch"});
@@ -61,4 +62,39 @@ TEST_CASE("the supervised example crashes, comes back, and is given up in the en
         "divider is down (exhausted): division by zero\n"
         "8 / 2 failed: the actor has ended\n");
   CHECK(supervised.wait() == 0);
+}
+
+TEST_CASE("the primer's example prints what the primer says") {
+  Program primer({EXAMPLE_PRIMER});
+  CHECK(primer.rest() ==
+        "3 4 5\nthere: 1, here: 0\n2 books\ntaken, 4 books\nnobody came\nwaited for 7 books\n"
+        "book 1\nbook 2\nbook 3\n");
+  CHECK(primer.wait() == 0);
+}
+
+TEST_CASE("the readings example keeps temperatures and passes them on") {
+  Program server({EXAMPLE_READINGS, "serve", "tcp://127.0.0.1:0"});
+  const std::string listening = server.line();
+  REQUIRE(listening.starts_with("listening on tcp://127.0.0.1:"));
+  const std::string address = listening.substr(listening.find("tcp://"));
+  const auto outcome = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), EXAMPLE_READINGS);
+    words.insert(words.begin() + 2, address);
+    Program program(words);
+    const std::string text = program.rest();
+    return text + std::to_string(program.wait());
+  };
+
+  Program follower({EXAMPLE_READINGS, "follow", address, "harbour", "2"});
+  REQUIRE(follower.line() == "following harbour");
+  CHECK(outcome({"record", "harbour", "11.5", "12.5"}) == "recorded 2 of harbour\n0");
+  CHECK(outcome({"record", "hill", "8"}) == "recorded 1 of hill\n0");
+  CHECK(follower.rest() == "harbour now has 11.5\nharbour now has 12.5\n");
+  CHECK(follower.wait() == 0);
+  CHECK(outcome({"record", "harbour", "13"}) == "recorded 1 of harbour\n0");  // nobody follows
+  CHECK(outcome({"summarize", "harbour"}) == "harbour: 3 readings, 11.5 to 13, mean 12.3333\n0");
+  CHECK(outcome({"summarize", "moon"}) == "1");
+  CHECK(outcome({"record", "harbour", "-300"}) == "1");
+  CHECK(outcome({"record", "harbour", "warm"}) == "1");
+  CHECK(server.end() == 0);
 }
