@@ -61,6 +61,17 @@ void report_drivers(const std::vector<std::exception_ptr>& refusals) {
   }
 }
 
+/// So many lines, and what is left out counted.
+std::string first_lines(std::string_view text, std::size_t most) {
+  std::size_t end = 0, lines = 0;
+  for (; lines < most && end < text.size(); ++lines)
+    end = std::min(text.find('\n', end), text.size() - 1) + 1;
+  std::string first(text.substr(0, end));
+  if (const auto more = std::ranges::count(text.substr(end), '\n'); more > 0)
+    first += "  and " + std::to_string(more) + " more lines\n";
+  return first;
+}
+
 /// Takes the place of the executor that has ended: a call that is made now never comes back. It is
 /// kept reachable, since it frees itself by running.
 class EndedOffload final : public Offload {
@@ -90,6 +101,25 @@ class Runtime::StallWatch {
   }
 
  private:
+  static constexpr Duration between_dumps = 60s;
+  static constexpr std::size_t lines_of_dump = 200;
+
+  // Each shard says itself who waits for what on it: the stuck one when it goes on. Now and then
+  // only, since a log is to stay readable.
+  void have_shards_say() {
+    const Time now = Clock::read_system();
+    if (said_ != Time{} && now - said_ < between_dumps) return;
+    said_ = now;
+    for (unsigned i = 0; i < runtime_.shard_count(); ++i) {
+      auto say = [&shard = runtime_.shard(i)] {
+        if (const std::string text = shard.dump(); !text.empty())
+          log::warning("what waits on shard " + std::to_string(shard.index()) +
+                       ", because some shard was stuck:\n" + first_lines(text, lines_of_dump));
+      };
+      runtime_.shard(i).post(new Call(std::move(say)), Group::system);
+    }
+  }
+
   void watch() {
     std::vector<std::int64_t> reported(runtime_.shard_count(), 0);
     std::unique_lock lock(mutex_);
@@ -103,6 +133,7 @@ class Runtime::StallWatch {
         log::warning(runtime_.stuck_at(runtime_.shard(i)) +
                      ": a task blocks or computes without a co_await; move it to hf::offload or "
                      "add co_await hf::yield()");
+        have_shards_say();
         runtime_.stalls_.fetch_add(1, std::memory_order_relaxed);
       }
     }
@@ -110,6 +141,7 @@ class Runtime::StallWatch {
 
   Runtime& runtime_;
   Duration threshold_;
+  Time said_{};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;

@@ -45,8 +45,10 @@ class Runtime {
     Driver driver = Driver::automatic;  ///< Of the shards' own threads.
     bool pin_threads = false;           ///< Bind shard i to the i-th core this process may use.
     unsigned offload_threads = 2;       ///< For hf::offload and blocking system calls; at least 1.
-    Duration stop_deadline = 5s;    ///< Used by the destructor, also for calls that are offloaded.
-    Duration stall_threshold = 1s;  ///< A turn longer than this is logged with its line. 0: off.
+    Duration stop_deadline = 5s;  ///< Used by the destructor, also for calls that are offloaded.
+    /// A turn longer than this is logged with its line and actor, and, once a minute at most, what
+    /// every shard's tasks and actors wait for. 0: off.
+    Duration stall_threshold = 1s;
   };
   struct StopReport {
     bool clean = true;  ///< There are no stragglers.

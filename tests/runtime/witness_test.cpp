@@ -68,6 +68,24 @@ TEST_CASE("a stall is reported with the owner of the coroutine that holds the sh
   CHECK(contains(log.text(), "in owner 7 of shard 1"));
 }
 
+TEST_CASE("a stall has every shard log what waits on it, the stuck one when it goes on") {
+  test::CapturedLog log;
+  Runtime runtime({.shards = 2, .stall_threshold = 20ms});
+  Names names(runtime);
+  std::atomic<bool> released{false};
+  std::thread release([&] {
+    while (!contains(log.text(), "what waits on shard 0, because some shard was stuck:\n"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    released = true;
+  });
+  runtime.run([&](Runtime&) { return until(&released); }, 1);
+  release.join();
+  runtime.on_every_shard([](Shard&) {});  // behind what the stall had the shard do
+  CHECK(contains(log.text(), "what waits on shard 1, because some shard was stuck:\n"));
+  CHECK(contains(log.text(), "witnessed on 0"));
+  CHECK(contains(log.text(), "witnessed on 1"));
+}
+
 TEST_CASE("what an owner starts in a scope is its own as well") {
   test::CapturedLog log;
   Runtime runtime({.shards = 1, .stall_threshold = 20ms});
