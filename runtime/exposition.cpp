@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 
@@ -31,12 +30,18 @@ Unit in_seconds(std::string_view name) {
   return {std::string(name), 1};
 }
 
-std::string valid_name(std::string_view name) {
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+
+// Whatever the locale says. Colons are for metrics' names, not for labels'.
+std::string valid_name(std::string_view name, bool colons) {
+  const auto fits = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' ||
+           (colons && c == ':');
+  };
   std::string valid(name);
   for (char& c : valid)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != ':') c = '_';
-  if (valid.empty() || std::isdigit(static_cast<unsigned char>(valid.front())))
-    valid.insert(valid.begin(), '_');
+    if (!fits(c)) c = '_';
+  if (valid.empty() || is_digit(valid.front())) valid.insert(valid.begin(), '_');
   return valid;
 }
 
@@ -96,7 +101,7 @@ std::string valid_utf8(std::string_view text) {
 
 Exposition::Family& Exposition::family(std::string_view name, std::string_view help,
                                        const char* type) {
-  std::string valid = valid_name(name);
+  std::string valid = valid_name(name, true);
   for (Family& known : families_)
     if (known.name == valid) return known;
   return families_.emplace_back(valid, std::string(help.empty() ? name : help), type, "");
@@ -108,7 +113,7 @@ void Exposition::sample(Family& family, std::string_view suffix, const Labels& l
   text += family.name;
   text += suffix;
   for (std::size_t i = 0; i < labels.size(); ++i)
-    text += (i == 0 ? "{" : ",") + valid_name(labels[i].first) + "=\"" +
+    text += (i == 0 ? "{" : ",") + valid_name(labels[i].first, false) + "=\"" +
             escaped(labels[i].second, true) + "\"";
   text += (labels.empty() ? " " : "} ") + number(value) + "\n";
 }

@@ -79,6 +79,12 @@ TEST_CASE("names and labels of any bytes come out in the format's characters") {
         "_9_lives_left{a_b=\"say \\\"hi\\\"\\\\\\n\xef\xbf\xbd\xc3\xa4\"} 1\n");
 }
 
+TEST_CASE("a colon may stand in a metric's name, and in no label's") {
+  Exposition page;
+  page.gauge("rule:sum", "A sum", {{"of:what", "all"}}, 1);
+  CHECK(has_line(page.text(), "rule:sum{of_what=\"all\"} 1"));
+}
+
 TEST_CASE("numbers that are no ordinary ones are spelt as the format wants") {
   Exposition page;
   page.gauge("a", "A", {}, std::numeric_limits<double>::infinity());
