@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <source_location>
 #include <type_traits>
 #include <utility>
 
@@ -107,19 +108,29 @@ Task<void> run_foreign(Call call, std::shared_ptr<State> state) {
 
 /// Makes a call, an Ask or a Tell, from any thread. `done(Result)` is called once: on the shard
 /// that made the call, which it must not block, or on this thread if the call can't begin. It must
-/// not throw.
+/// not throw. `from` is what a dump shows of it.
 template <class Call, class Done>
   requires std::is_invocable_v<Done&, Result<typename Call::value_type>>
-void submit(Call call, Done done) {
+void submit(Call call, Done done, std::source_location from = std::source_location::current()) {
   using State = detail::ForeignCall<typename Call::value_type, Done>;
   detail::ForeignStart start = detail::foreign_start(call.destination());
   auto state = std::make_shared<State>(std::move(done));
   if (!state->begin(std::move(start.calls))) return;
   auto shared = std::make_shared<Call>(std::move(call));
-  detail::start_on(start.shard, [shared = std::move(shared), state = std::move(state)] {
-    return detail::run_foreign<Call, State>(std::move(*shared), state);
-  });
+  detail::start_on(
+      start.shard,
+      [shared = std::move(shared), state = std::move(state)] {
+        return detail::run_foreign<Call, State>(std::move(*shared), state);
+      },
+      from);
 }
+
+template <class T>
+class Pending;
+/// The same, with the outcome to be waited for.
+template <class Call>
+Pending<typename Call::value_type> submit(
+    Call call, std::source_location from = std::source_location::current());
 
 /// The outcome of a call from a foreign thread, once it is there. May be dropped; the call goes on.
 /// Its members throw Errc::invalid_argument if there is nothing to wait for: once the outcome was
@@ -156,7 +167,7 @@ class [[nodiscard]] Pending {
 
  private:
   template <class Call>
-  friend Pending<typename Call::value_type> submit(Call call);
+  friend Pending<typename Call::value_type> submit(Call call, std::source_location from);
   struct State {
     std::mutex mutex;
     std::condition_variable arrived;
@@ -175,15 +186,16 @@ class [[nodiscard]] Pending {
 };
 
 template <class Call>
-Pending<typename Call::value_type> submit(Call call) {
+Pending<typename Call::value_type> submit(Call call, std::source_location from) {
   using Value = typename Call::value_type;
   Pending<Value> pending;
   pending.state_ = std::make_shared<typename Pending<Value>::State>();
-  submit(std::move(call), [state = pending.state_](Result<Value> result) {
+  auto done = [state = pending.state_](Result<Value> result) {
     std::scoped_lock lock(state->mutex);
     state->result.emplace(std::move(result));
     state->arrived.notify_all();
-  });
+  };
+  submit(std::move(call), std::move(done), from);
   return pending;
 }
 

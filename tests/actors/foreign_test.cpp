@@ -148,6 +148,18 @@ TEST_CASE("a shard that waits for a foreign call is refused instead of blocked")
   });
 }
 
+TEST_CASE("a dump shows the line at which a foreign thread asked what is not answered yet") {
+  Program program;
+  const auto counter = program.spawn(1);
+  auto pending = hf::submit(counter.keep({.delta = 1}, hf::within(1h)));
+  hf::submit(counter.add({.delta = 1})).get();  // behind it
+  const std::string dump = program.runtime.dump();
+  INFO(dump);
+  CHECK(dump.find("spawned at foreign_test.cpp:") != std::string::npos);
+  hf::submit(counter.release({})).get();
+  CHECK(pending.get().total() == 2);
+}
+
 TEST_CASE("foreign calls that nobody answers are bounded, and fail when the runtime stops") {
   Log log;  // it names all that had not ended
   std::vector<hf::Pending<demo::Total>> pending;
