@@ -8,6 +8,7 @@
 #include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <thread>
 #include <utility>
@@ -20,7 +21,7 @@ namespace {
 
 using system::Directory;
 
-/// Answers other nodes that look for an actor by its name.
+/// Answers other nodes that look for an actor by its name, or want to see all.
 class DirectoryActor final : public Directory::Actor {
  public:
   explicit DirectoryActor(NodeCore* core) : core_(*core) {}
@@ -37,6 +38,13 @@ class DirectoryActor final : public Directory::Actor {
                   "ask for that service, or for another name");
     reply.send({.actor = entry.address.id});
     co_return;
+  }
+
+  Task<void> inspect(system::Look, Reply<WithSegments<system::Report>> reply) override {
+    const auto inspection = Inspection::begin(core_, InspectOptions());
+    auto report = std::make_shared<NodeReport>(co_await inspection->result());
+    const std::string json = co_await offload([report] { return report->to_json(); });
+    reply.send({}, Segments(Buffer::copy_of(json)));
   }
 
  private:
@@ -170,7 +178,7 @@ std::string NodeCore::owner_name(unsigned shard, std::uint32_t owner) const {
 
 void NodeCore::dump(Shard& shard, std::string& text) const {
   constexpr std::uint32_t most_cells = 16'384, most_actors = 200;
-  constexpr std::size_t most_turns = 8;
+  constexpr std::size_t most_turns = 8, most_text = 1 << 20;
   NodeShard* const part = shards_[shard.index()].get();
   if (!part) return;
   const std::uint32_t cells = std::min(part->slot_count(), most_cells);
@@ -178,7 +186,7 @@ void NodeCore::dump(Shard& shard, std::string& text) const {
   for (std::uint32_t slot = 0; slot < cells; ++slot) {
     ActorCell* const cell = part->cell_in(slot);
     if (!cell || (cell->turns.empty() && cell->mailbox.empty())) continue;
-    if (++shown > most_actors) {
+    if (++shown > most_actors || text.size() > most_text) {
       ++left_out;
     } else {
       text += "  " + cell->report(most_turns).to_string() + "\n";
@@ -308,6 +316,9 @@ Task<NodeReport> Node::inspect(InspectOptions options) const {
 }
 
 NodeReport Node::inspect_from_outside(InspectOptions options) const {
+  if (Shard::current())
+    throw Error(Errc::invalid_argument, "look at a node's actors", "this thread runs a shard",
+                "co_await inspect() instead");
   return detail::Inspection::begin(*core_, options)->wait();
 }
 
@@ -384,6 +395,15 @@ Task<ActorRef> RemoteNode::find(std::string name, std::uint64_t service_id, With
   const system::Lookup request({.name = std::move(name), .service_id = service_id});
   const auto found = co_await directory.find_(request, within);
   co_return ActorRef(detail::Destination{nullptr, peer, found.actor()});
+}
+
+Task<std::string> RemoteNode::inspect_json(Within within) {
+  const detail::Directory::Ref directory(
+      ActorRef(detail::Destination{nullptr, peer_, detail::actor_id::directory}));
+  const auto answer = co_await directory.inspect({}, within);
+  std::string json;
+  for (std::size_t i = 0; i < answer.segments.count(); ++i) json += answer.segments[i].text();
+  co_return json;
 }
 
 }  // namespace hyperframes

@@ -88,6 +88,8 @@ class RemoteNode {
   Task<typename Service::Ref> find(std::string name, Within within = {}) {
     co_return typename Service::Ref(co_await find(std::move(name), Service::service_id, within));
   }
+  /// What the actors of that process do, as Node::inspect() has it, as NodeReport::to_json().
+  Task<std::string> inspect_json(Within within = {});
 
  private:
   Task<ActorRef> find(std::string name, std::uint64_t service_id, Within within);
@@ -179,7 +181,7 @@ class Node {
   /// What the actors of all shards do, and which lines they wait on (actors/report.hpp). A shard
   /// that does not answer in time is named with what holds it up.
   Task<NodeReport> inspect(InspectOptions options = {}) const;
-  /// The same from a thread that is no shard, which it blocks.
+  /// The same from a thread that runs no shard, which it blocks. Throws invalid_argument on others.
   NodeReport inspect_from_outside(InspectOptions options = {}) const;
   /// Where Options::http_address is served, with the port that was picked; empty if it is off. On
   /// any thread.

@@ -12,6 +12,20 @@ using namespace actor_test;
 using hf::Errc;
 using hf::Task;
 
+TEST_CASE("a node tells its peers what its actors do, and which lines they wait on") {
+  Cluster cluster(2);
+  cluster.run([&]() -> Task<void> {
+    hf::RemoteNode remote = co_await cluster.client->connect(cluster.endpoint());
+    const auto counter = co_await remote.find<demo::Counter>("counter");
+    co_await counter.tell_add_slowly({.delta = 60'000});
+    co_await hf::sleep_for(1s);
+    const std::string json = co_await remote.inspect_json();
+    for (const char* part : {"\"node\":\"server\"", "\"name\":\"counter\"",
+                             "\"method\":\"demo.Counter.AddSlowly\"", "\"file\":\"support.hpp\""})
+      if (json.find(part) == std::string::npos) FAIL_CHECK(part << " is not in " << json);
+  });
+}
+
 TEST_CASE("an actor of another process is found by name and asked like any other") {
   for (const auto& [server_shards, client_shards] :
        {std::pair(1u, 1u), std::pair(3u, 2u), std::pair(1u, 3u)}) {
