@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 namespace hyperframes {
@@ -42,14 +44,16 @@ std::string actor_text(const ActorReport& actor, const std::string& indent) {
 std::string shard_text(const ShardReport& shard) {
   if (!shard.answered)
     return fmt::format("shard {} did not answer: {}\n", shard.index, shard.doing);
-  std::string text =
-      fmt::format("shard {}: {} actors, {} messages in mailboxes, {} tasks, {} ready items\n",
-                  shard.index, shard.actors, shard.mailbox_messages, shard.load.root_tasks,
-                  shard.load.ready_system + shard.load.ready_user);
+  std::string text = fmt::format(
+      "shard {}: {} actors, {} messages in mailboxes, {} tasks, {} ready items\n", shard.index,
+      shard.actors, shard.mailbox_messages, shard.tasks.size() + shard.tasks_left_out,
+      shard.load.ready_system + shard.load.ready_user);
   for (const auto& task : shard.tasks) text += "  " + task.to_string() + "\n";
   if (shard.tasks_left_out > 0) text += fmt::format("  and {} more tasks\n", shard.tasks_left_out);
   if (shard.actors_left_out > 0)
     text += fmt::format("  {} of its actors are left out below\n", shard.actors_left_out);
+  if (shard.sessions_left_out > 0)
+    text += fmt::format("  {} of its sessions are left out below\n", shard.sessions_left_out);
   return text;
 }
 
@@ -113,6 +117,7 @@ json shard_json(const ShardReport& shard) {
           {"ready", shard.load.ready_system + shard.load.ready_user},
           {"actors", shard.actors},
           {"actors_left_out", shard.actors_left_out},
+          {"sessions_left_out", shard.sessions_left_out},
           {"mailbox_messages", shard.mailbox_messages},
           {"tasks", std::move(tasks)},
           {"tasks_left_out", shard.tasks_left_out}};
@@ -151,18 +156,28 @@ class Tree {
     for (const ActorReport& actor : actors)
       children_[ids.contains(actor.parent) ? actor.parent : 0].push_back(&actor);
   }
-  std::string text(std::uint64_t parent = 0, std::size_t depth = 0) const {
+  // Without recursion: a chain of actors may be as long as there are actors.
+  std::string text() const {
     std::string text;
-    const auto found = children_.find(parent);
-    if (found == children_.end() || depth > deepest) return text;
-    for (const ActorReport* actor : found->second)
-      text +=
-          actor_text(*actor, std::string(2 * depth, ' ')) + "\n" + this->text(actor->id, depth + 1);
+    std::vector<std::pair<const ActorReport*, std::size_t>> left;  // the next one last
+    const auto add_children = [&](std::uint64_t parent, std::size_t depth) {
+      const auto found = children_.find(parent);
+      if (found == children_.end()) return;
+      for (const ActorReport* child : std::views::reverse(found->second))
+        left.emplace_back(child, depth);
+    };
+    add_children(0, 0);
+    while (!left.empty()) {
+      const auto [actor, depth] = left.back();
+      left.pop_back();
+      text += actor_text(*actor, std::string(2 * std::min(depth, deepest), ' ')) + "\n";
+      add_children(actor->id, depth + 1);
+    }
     return text;
   }
 
  private:
-  static constexpr std::size_t deepest = 64;
+  static constexpr std::size_t deepest = 16;  // of what is shown further in
   std::map<std::uint64_t, std::vector<const ActorReport*>> children_;
 };
 

@@ -32,10 +32,12 @@ struct InspectOptions {
 
 /// A handler, or another coroutine of an actor, that is suspended.
 struct TurnReport {
-  const char* kind = "";     ///< letter, inbox, started, stopping, down or background.
+  /// letter, inbox, started, stopping, down or background; task: of a Scope that the actor has not
+  /// joined yet.
+  const char* kind = "";
   std::string method;        ///< "demo.Counter.Add", of a letter's handler.
   bool exclusive = false;    ///< No other letter is handled before it has ended.
-  Duration suspended_for{};  ///< Since it was suspended for the first time.
+  Duration suspended_for{};  ///< Since it was suspended for the first time; 0 for a task.
   AwaitChain chain;
 };
 

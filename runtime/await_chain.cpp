@@ -32,7 +32,13 @@ AwaitPlace::AwaitPlace(const std::source_location& where)
       line(where.line()) {}
 
 std::string AwaitPlace::to_string() const {
-  return function + " (" + file + ":" + std::to_string(line) + ")";
+  return std::string(function) + " (" + std::string(file) + ":" + std::to_string(line) + ")";
+}
+
+std::size_t AwaitChain::place_count() const noexcept {
+  std::size_t count = places.size();
+  for (const AwaitChain& branch : branches) count += branch.place_count();
+  return count;
 }
 
 std::string AwaitChain::to_string() const {

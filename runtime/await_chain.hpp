@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hyperframes {
@@ -19,10 +20,10 @@ namespace detail {
 class PromiseBase;
 }
 
-/// The line of one co_await.
+/// The line of one co_await. Its text is part of the program's code: valid while that is loaded.
 struct AwaitPlace {
-  std::string function;  ///< As the compiler spells it, such as "hf::Task<void> Store::load(int)".
-  std::string file;      ///< Without its folders.
+  std::string_view function;  ///< As the compiler spells it: "hf::Task<void> Store::load(int)".
+  std::string_view file;      ///< Without its folders.
   unsigned line = 0;
 
   AwaitPlace() = default;
@@ -44,6 +45,8 @@ struct AwaitChain {
   std::size_t branches_left_out = 0;
   bool ready = false;  ///< The last one is ready to go on.
 
+  /// How many there are in all, those of the branches too.
+  std::size_t place_count() const noexcept;
   /// In one line.
   std::string to_string() const;
 };

@@ -6,7 +6,9 @@ namespace hyperframes {
 
 struct Scope::Child : detail::ListNode {
   Child(Scope& scope, std::source_location from)
-      : scope(scope), launched(&Scope::finished, &scope.cancel_, from, this) {}
+      : scope(scope), launched(&Scope::finished, &scope.cancel_, from, this) {
+    launched.joiners = &scope.joiners_;
+  }
   Scope& scope;
   detail::Launched launched;
 };
@@ -24,6 +26,7 @@ void Scope::spawn(Task<void> task, std::uint8_t group, std::source_location from
   if (group == same_group) group = shard.running_group;
   auto* child = new Child(*this, from);
   children_.push_back(*child);
+  shard.keep_in_sight(child->launched);
   ++running_;
   child->launched.start(std::move(task), shard, group,
                         shard.running_owner.load(std::memory_order_relaxed), deadline_);
@@ -46,7 +49,9 @@ class Scope::Emptied final : public detail::Waiter, public detail::Branches {
  public:
   explicit Emptied(Scope& scope) noexcept : scope_(scope) {}
   ~Emptied() {
-    if (promise()) promise()->branches = nullptr;
+    if (!promise()) return;
+    promise()->branches = nullptr;
+    --scope_.joiners_;
   }
   bool await_ready() const noexcept { return scope_.running_ == 0; }
   template <class Promise>
@@ -56,6 +61,7 @@ class Scope::Emptied final : public detail::Waiter, public detail::Branches {
     begin(promise);
     promise.cancel = inherited;
     promise.branches = this;
+    ++scope_.joiners_;
     scope_.joining_.push_back(*this);
     return true;
   }
@@ -67,14 +73,13 @@ class Scope::Emptied final : public detail::Waiter, public detail::Branches {
 };
 
 void Scope::Emptied::describe(AwaitChain& chain, unsigned level) const {
-  const bool too_deep = level >= AwaitChain::most_levels;
-  scope_.children_.for_each([&](Child& child) {
-    if (too_deep || chain.branches.size() == AwaitChain::most_branches) {
-      ++chain.branches_left_out;
-    } else {
-      chain.branches.push_back(child.launched.chain(level));
-    }
+  const std::size_t most = level < AwaitChain::most_levels ? AwaitChain::most_branches : 0;
+  scope_.children_.visit_while([&](Child& child) {
+    if (chain.branches.size() == most) return false;
+    chain.branches.push_back(child.launched.chain(level));
+    return true;
   });
+  chain.branches_left_out = scope_.running_ - chain.branches.size();
 }
 
 namespace {

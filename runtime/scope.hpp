@@ -58,6 +58,7 @@ class Scope {
   Time deadline_ = no_deadline;
   detail::List<Child> children_;
   std::size_t running_ = 0;
+  unsigned joiners_ = 0;
   std::exception_ptr failure_;
   detail::List<detail::Waiter> joining_;
 };

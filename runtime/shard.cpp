@@ -424,27 +424,42 @@ Shard::Load Shard::load() const noexcept {
           ready[0].size(), ready_of_users(), roots_.size(), frames_->outstanding()};
 }
 
-std::vector<Shard::TaskState> Shard::tasks(std::size_t limit) const {
-  std::vector<TaskState> tasks;
-  const_cast<detail::List<Root>&>(roots_).for_each([&](Root& root) {
-    if (tasks.size() < limit)
-      tasks.push_back({AwaitPlace(root.launched.from()), root.launched.chain()});
+void Shard::keep_in_sight(detail::Launched& task) noexcept { scoped_.push_back(task); }
+
+Shard::Tasks Shard::tasks(std::size_t limit) const {
+  constexpr std::size_t most_looked_at = 100'000;
+  Tasks tasks;
+  std::size_t places = 0, looked_at = 0;
+  const auto show = [&](const detail::Launched& task, bool in_scope) {
+    if (tasks.shown.size() == limit || places >= shown_places) return false;
+    tasks.shown.push_back({AwaitPlace(task.from()), task.chain(), in_scope, task.owner()});
+    places += tasks.shown.back().chain.place_count();
+    return true;
+  };
+  const_cast<detail::List<Root>&>(roots_).visit_while(
+      [&](Root& root) { return show(root.launched, false); });
+  tasks.left_out = roots_.size() - tasks.shown.size();
+  const_cast<detail::List<detail::Launched>&>(scoped_).visit_while([&](detail::Launched& task) {
+    if (*task.joiners == 0 && !show(task, true)) ++tasks.left_out;
+    return ++looked_at < most_looked_at;
   });
   return tasks;
 }
 
 std::string Shard::TaskState::to_string() const {
-  return "spawned at " + spawned_at.file + ":" + std::to_string(spawned_at.line) + ": " +
-         chain.to_string();
+  return (in_scope ? "in a scope, spawned at " : "spawned at ") + std::string(spawned_at.file) +
+         ":" + std::to_string(spawned_at.line) + ": " + chain.to_string();
 }
 
 std::vector<std::string> Shard::describe_roots() const {
   std::vector<std::string> lines;
-  for (const TaskState& task : tasks())
-    lines.push_back("shard " + std::to_string(index()) + ", " + task.to_string());
-  if (const std::size_t all = roots_.size(); all > lines.size())
+  const Tasks all = tasks();
+  for (const TaskState& task : all.shown)
+    if (!task.in_scope)
+      lines.push_back("shard " + std::to_string(index()) + ", " + task.to_string());
+  if (const std::size_t roots = roots_.size(); roots > lines.size())
     lines.push_back("shard " + std::to_string(index()) + ", and " +
-                    std::to_string(all - lines.size()) + " more tasks");
+                    std::to_string(roots - lines.size()) + " more tasks");
   return lines;
 }
 
@@ -492,7 +507,9 @@ std::string Shard::dump() {
   std::string text;
   for (const auto& [where, count] : backlog())
     text += "  ready: " + std::to_string(count) + " x " + where + "\n";
-  for (const auto& line : describe_roots()) text += "  " + line + "\n";
+  const Tasks all = tasks();
+  for (const TaskState& task : all.shown) text += "  " + task.to_string() + "\n";
+  if (all.left_out > 0) text += "  and " + std::to_string(all.left_out) + " more tasks\n";
   runtime_.let_witnesses_dump(*this, text);
   return text;
 }

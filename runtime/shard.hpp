@@ -157,18 +157,28 @@ class Shard : public detail::ShardCore {
     std::size_t count;
   };
   std::vector<Backlog> backlog(std::size_t limit = 5) const;
-  /// A task that the shard owns, and what it waits for.
+  /// A task that was spawned, and what it waits for.
   struct TaskState {
     AwaitPlace spawned_at;
     AwaitChain chain;
+    bool in_scope = false;    ///< It is a scope's that nobody has joined yet; else the shard's own.
+    std::uint32_t owner = 0;  ///< On whose behalf it runs (runtime/witness.hpp).
     std::string to_string() const;  ///< "spawned at main.cpp:12: serve() (main.cpp:20)".
   };
+  struct Tasks {
+    std::vector<TaskState> shown;
+    std::size_t left_out = 0;
+  };
   static constexpr std::size_t shown_tasks = 1000;
-  /// The oldest tasks, `limit` at most; load().root_tasks counts all.
-  std::vector<TaskState> tasks(std::size_t limit = shown_tasks) const;
+  static constexpr std::size_t shown_places = 100'000;
+  /// Those that no other task's chain leads to, the oldest first: `limit` at most, and none after
+  /// so many lines.
+  Tasks tasks(std::size_t limit = shown_tasks) const;
   /// The backlog, every task (the oldest, if there are very many) with the chain of lines it is
   /// suspended on, and what the runtime's witnesses add: their actors.
   std::string dump();
+  /// For Scope: `task` is one of the tasks while it lives.
+  void keep_in_sight(detail::Launched& task) noexcept;
 
  private:
   friend class Runtime;
@@ -243,6 +253,7 @@ class Shard : public detail::ShardCore {
   std::atomic<detail::Block*> returned_blocks_{nullptr};
   std::atomic<std::size_t> memory_waiters_{0};  ///< Who waits for a pool's memory; written here.
   detail::List<Root> roots_;
+  detail::List<detail::Launched> scoped_;  ///< Tasks of scopes.
   std::atomic<bool> stop_requested_{false};
   std::atomic<bool> sleeping_{false};
   std::atomic<std::int64_t> turn_started_{0};  ///< For the stall watch; 0 between turns.

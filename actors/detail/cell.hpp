@@ -14,6 +14,7 @@
 #include <hyperframes/runtime/shard.hpp>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -289,13 +290,35 @@ class ActorCell final : public Work {
   Letter* pop_arrival() noexcept;
   void drop_expired_arrivals() noexcept;
 
+  /// What runs meanwhile runs for an actor; then control goes back to whoever called it, often the
+  /// sender's coroutine.
+  class OnBehalf {
+   public:
+    explicit OnBehalf(const ActorCell& cell) noexcept
+        : core_(*cell.core),
+          owner_(core_.running_owner.load(std::memory_order_relaxed)),
+          line_(core_.running_at.load(std::memory_order_relaxed)) {
+      core_.running_owner.store(cell.owner, std::memory_order_relaxed);
+    }
+    OnBehalf(const OnBehalf&) = delete;
+    ~OnBehalf() {
+      core_.running_owner.store(owner_, std::memory_order_relaxed);
+      core_.running_at.store(line_, std::memory_order_relaxed);
+    }
+
+   private:
+    ShardCore& core_;
+    const std::uint32_t owner_;
+    const std::source_location line_;
+  };
+
   // A handler that is not a coroutine may throw before there is a task.
   template <class Call>
   void begin_call(TurnKind kind, const MethodInfo* method, Call&& call,
                   Time deadline = no_deadline) noexcept {
     Task<void> task;
     running = true;
-    core->running_owner.store(owner, std::memory_order_relaxed);
+    const OnBehalf here(*this);
     try {
       task = call();
     } catch (...) {

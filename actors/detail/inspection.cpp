@@ -6,12 +6,20 @@
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/sleep.hpp>
 #include <iterator>
+#include <map>
 
 namespace hyperframes::detail {
 namespace {
 
-// Cells that a shard looks at before others get their turn.
+// What a shard looks at before others get their turn: so many cells, and so long. (Where time
+// stands still during a turn, only the first.) In the system group, `yield` would leave others
+// nothing.
 constexpr std::uint32_t cells_a_slice = 1024;
+constexpr Duration slice = 500us;
+constexpr Duration pause = 50us;
+constexpr std::uint32_t cells_a_look_at_the_clock = 16;
+// Of all the chains of one shard; then the turns of the others are only counted.
+constexpr std::size_t most_places = 100'000;
 
 /// Keeps those that do something in preference to those that do not.
 class Selection {
@@ -23,8 +31,9 @@ class Selection {
     part_.shard.mailbox_messages += cell.depth();
     const bool idle = cell.is_idle() && cell.name().empty();
     auto& kept = idle ? idle_ : part_.actors;
-    const std::size_t room = options_.actors_per_shard;
-    if (kept.size() < room) kept.push_back(cell.report(options_.turns_per_actor));
+    if (kept.size() == options_.actors_per_shard) return;
+    kept.push_back(cell.report(places_ < most_places ? options_.turns_per_actor : 0));
+    for (const TurnReport& turn : kept.back().turns) places_ += turn.chain.place_count();
   }
   void finish() {
     const std::size_t room = options_.actors_per_shard - part_.actors.size();
@@ -38,6 +47,23 @@ class Selection {
   ShardPart& part_;
   const InspectOptions& options_;
   std::vector<ActorReport> idle_;
+  std::size_t places_ = 0;
+};
+
+/// When a shard that looks through its cells should let others run.
+class Slices {
+ public:
+  explicit Slices(Shard& shard) : shard_(shard) { begin(); }
+  void begin() { until_ = shard_.reactor().now() + slice; }
+  bool over_after(std::uint32_t slot) const {
+    if (slot % cells_a_slice == cells_a_slice - 1) return true;
+    return slot % cells_a_look_at_the_clock == cells_a_look_at_the_clock - 1 &&
+           shard_.reactor().now() >= until_;
+  }
+
+ private:
+  Shard& shard_;
+  Time until_;
 };
 
 void add_sessions(NodeShard& part, const InspectOptions& options, ShardPart& into) {
@@ -56,14 +82,30 @@ void add_shard(NodeShard& part, const InspectOptions& options, ShardReport& into
   into.index = part.shard.index();
   into.answered = true;
   into.load = part.shard.load();
-  into.tasks = part.shard.tasks(options.tasks_per_shard);
-  into.tasks_left_out = into.load.root_tasks - std::min(into.load.root_tasks, into.tasks.size());
-  std::erase_if(into.tasks, [](const Shard::TaskState& task) {
+  Shard::Tasks tasks = part.shard.tasks(options.tasks_per_shard);
+  into.tasks = std::move(tasks.shown);
+  into.tasks_left_out = tasks.left_out;
+  into.load.root_tasks -= std::erase_if(into.tasks, [](const Shard::TaskState& task) {
     return task.spawned_at.file == "inspection.cpp";  // the one that looks
   });
   if (!options.metrics) return;
   part.shard.publish_load();
   into.metrics = part.shard.metrics();
+}
+
+/// What runs in an actor's scopes, while the actor waits for something else, is shown with it.
+void give_to_actors(std::vector<Shard::TaskState>& tasks, std::vector<ActorReport>& actors) {
+  std::map<std::uint32_t, ActorReport*> owners;
+  for (ActorReport& actor : actors)
+    if (actor.owner) owners[actor.owner] = &actor;
+  std::erase_if(tasks, [&](Shard::TaskState& task) {
+    const auto found = owners.find(task.owner);
+    if (!task.in_scope || found == owners.end()) return false;
+    TurnReport& turn = found->second->turns.emplace_back();
+    turn.kind = "task";
+    turn.chain = std::move(task.chain);
+    return true;
+  });
 }
 
 }  // namespace
@@ -99,7 +141,9 @@ std::shared_ptr<Inspection> Inspection::begin(NodeCore& core, InspectOptions opt
   for (unsigned i = 0; i < core.shard_count(); ++i) {
     auto token = std::make_shared<Token>(core);
     NodeShard* const part = &core.at(i);
-    start_on(part->shard, [self, token, part] { return describe(self, token, part); });
+    start_on(
+        part->shard, [self, token, part] { return describe(self, token, part); },
+        std::source_location::current(), Group::system);
   }
   return self;
 }
@@ -110,11 +154,15 @@ Task<void> Inspection::describe(std::shared_ptr<Inspection> self, std::shared_pt
   add_shard(*part, self->options_, result.shard);
   add_sessions(*part, self->options_, result);
   Selection selection(result, self->options_);
+  Slices slices(part->shard);
   for (std::uint32_t slot = 0; slot < part->slot_count(); ++slot) {
-    if (slot % cells_a_slice == cells_a_slice - 1) co_await yield();
     if (ActorCell* cell = part->cell_in(slot)) selection.look_at(*cell);
+    if (!slices.over_after(slot)) continue;
+    co_await sleep_for(pause);
+    slices.begin();
   }
   selection.finish();
+  give_to_actors(result.shard.tasks, result.actors);
   const unsigned index = part->shard.index();
   token.reset();  // the node is not needed any more
   self->put(index, std::move(result));

@@ -73,19 +73,21 @@ AwaitChain Launched::chain(unsigned level) const {
   return chain_of(promise_ ? promise_->child : nullptr, level);
 }
 
-void start_on(Shard& shard, std::function<Task<void>()> make, std::source_location from) {
+void start_on(Shard& shard, std::function<Task<void>()> make, std::source_location from,
+              Group group) {
   struct Start : Work {
-    Start(Shard& shard, std::function<Task<void>()> make, std::source_location from)
-        : Work(&Start::arrive), shard(shard), make(std::move(make)), from(from) {}
+    Start(Shard& shard, std::function<Task<void>()> make, std::source_location from, Group group)
+        : Work(&Start::arrive), shard(shard), make(std::move(make)), from(from), group(group) {}
     static void arrive(Work* work) noexcept {
       std::unique_ptr<Start> self(static_cast<Start*>(work));
-      self->shard.spawn(self->make(), Group::user, self->from);
+      self->shard.spawn(self->make(), self->group, self->from);
     }
     Shard& shard;
     std::function<Task<void>()> make;
     std::source_location from;
+    Group group;
   };
-  shard.post(new Start(shard, std::move(make), from));
+  shard.post(new Start(shard, std::move(make), from, group), group);
 }
 
 }  // namespace hyperframes::detail

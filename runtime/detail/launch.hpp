@@ -1,6 +1,7 @@
 // Starting a task that nobody awaits directly: what Scope, when_all and Shard::spawn are made of.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <hyperframes/runtime/await_chain.hpp>
@@ -10,6 +11,7 @@
 
 namespace hyperframes {
 class Shard;
+enum class Group : std::uint8_t;
 
 namespace detail {
 
@@ -35,8 +37,12 @@ class Launched : public ListNode {
              Time deadline = no_deadline) noexcept;
 
   std::exception_ptr failure;
+  /// Of a scope's task: how many coroutines wait for the scope. Where there are none, no other
+  /// chain leads to it.
+  const unsigned* joiners = nullptr;
   std::source_location from() const noexcept { return from_; }
   void* context() const noexcept { return context_; }
+  std::uint32_t owner() const noexcept { return promise_ ? promise_->owner : 0; }
   /// The lines it is suspended on.
   AwaitChain chain(unsigned level = 0) const;
 
@@ -64,7 +70,8 @@ std::string describe(const std::source_location& place);
 
 /// Calls `make()` on `shard` and spawns the task it returns there. From any thread.
 void start_on(Shard& shard, std::function<Task<void>()> make,
-              std::source_location from = std::source_location::current());
+              std::source_location from = std::source_location::current(),
+              Group group = Group{1});  // user
 
 }  // namespace detail
 }  // namespace hyperframes

@@ -77,6 +77,12 @@ class List {
       at = next;
     }
   }
+  /// Until `visit`, which must not change the list, returns false.
+  template <class Visit>
+  void visit_while(Visit&& visit) {
+    ListNode* at = end_.next_;
+    while (at != &end_ && visit(*static_cast<T*>(at))) at = at->next_;
+  }
 
  private:
   ListNode end_;

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/actors/node.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/scope.hpp>
 #include <thread>
+#include <vector>
 
 #include "../runtime/captured_log.hpp"
 #include "support.hpp"
@@ -57,6 +59,68 @@ class Stubborn final : public demo::OtherCounter::Actor {
 
  private:
   const std::atomic<bool>* released_;
+};
+
+/// Tells somebody else something, and then computes.
+class Teller final : public demo::OtherCounter::Actor {
+ public:
+  Teller(demo::CounterRef other, const std::atomic<bool>* released)
+      : other_(std::move(other)), released_(released) {}
+  Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+    co_await other_.note({.delta = 1});  // handled before this goes on
+    while (!*released_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  demo::CounterRef other_;
+  const std::atomic<bool>* released_;
+};
+
+/// Starts tasks in a scope, and waits for something else.
+class Scoped final : public demo::OtherCounter::Actor {
+ public:
+  Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+    hf::Scope scope;
+    scope.spawn(beside());
+    co_await never_.wait();
+  }
+
+ private:
+  Task<void> beside() { co_await never_.wait(); }
+  hf::Event never_;
+};
+
+/// Has another one below it, and so on.
+class Link final : public demo::OtherCounter::Actor {
+ public:
+  explicit Link(int below) : below_(below) {}
+  Task<void> started() override {
+    if (below_ > 0)
+      co_await spawn<Link>({.name = "link-" + std::to_string(below_ - 1)}, below_ - 1);
+  }
+  Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { co_return; }
+
+ private:
+  int below_;
+};
+
+/// Waits for many things at a time, in many coroutines.
+class Wide final : public demo::OtherCounter::Actor {
+ public:
+  Task<void> started() override {
+    for (int i = 0; i < 8; ++i) start(beside(2));
+    return {};
+  }
+  Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { co_return; }
+
+ private:
+  Task<void> wait() { co_await never_.wait(); }
+  Task<void> beside(int levels) {
+    std::vector<Task<void>> all;
+    for (int i = 0; i < 8; ++i) all.push_back(levels == 0 ? wait() : beside(levels - 1));
+    co_await hf::when_all(std::move(all));
+  }
+  hf::Event never_;
 };
 
 Task<void> add_slowly_in(hf::Scope& scope, demo::CounterRef ref, int count) {
@@ -207,6 +271,52 @@ TEST_CASE("of very many turns of one actor a few are reported, and the others co
   });
 }
 
+TEST_CASE("what an actor has in a scope that it has not joined yet is reported with it") {
+  World world;
+  world.run([&]() -> Task<void> {
+    const auto ref = co_await world.node.spawn<Scoped>("scoped");
+    co_await ref.tell_add({.delta = 1});
+    co_await hf::sleep_for(1s);
+    const NodeReport report = co_await world.node.inspect();
+    const ActorReport* scoped = find(report, "scoped");
+    REQUIRE(scoped);
+    REQUIRE(scoped->turns.size() == 2);
+    CHECK(scoped->turns[0].kind == std::string_view("letter"));
+    CHECK(scoped->turns[1].kind == std::string_view("task"));
+    CHECK(contains(scoped->turns[1].chain.to_string(), "beside"));
+    for (const auto& task : report.shards[0].tasks) CHECK(!task.in_scope);
+  });
+}
+
+TEST_CASE("of a long chain of actors, each spawned by the one before, all are shown") {
+  World world;
+  world.run([&]() -> Task<void> {
+    co_await world.node.spawn<Link>("link-200", 200);
+    const NodeReport report = co_await world.node.inspect();
+    const std::string text = report.to_string();
+    for (int i = 0; i <= 200; ++i)
+      if (!contains(text, "link-" + std::to_string(i) + " (")) FAIL_CHECK("link " << i);
+  });
+}
+
+TEST_CASE("a report holds a bounded number of lines, and counts the turns that are beyond") {
+  World world;
+  world.run([&]() -> Task<void> {
+    constexpr int count = 15;
+    for (int i = 0; i < count; ++i) co_await world.node.spawn<Wide>("wide-" + std::to_string(i));
+    co_await hf::sleep_for(1s);
+    const NodeReport report = co_await world.node.inspect();
+    std::size_t places = 0, turns = 0;
+    for (const ActorReport& actor : report.actors) {
+      turns += actor.turns.size() + actor.turns_left_out;
+      for (const auto& turn : actor.turns) places += turn.chain.place_count();
+    }
+    CHECK(turns == 8 * count);
+    CHECK(places > 50'000);
+    CHECK(places < 150'000);
+  });
+}
+
 TEST_CASE("a report as JSON holds names of any bytes") {
   NodeReport report;
   report.node = "n\xff";
@@ -247,6 +357,30 @@ TEST_CASE("a report does not wait for a shard that is stuck, and says which acto
   CHECK(contains(log.text(), "in actor 'stubborn' of node 'here'"));
 }
 
+TEST_CASE("an actor that computes after it has told another one something is blamed for it") {
+  hf::Runtime runtime({.shards = 1, .stall_threshold = hf::Duration::zero()});
+  std::atomic<bool> released{false};
+  hf::Node node(runtime, {.name = "here"});
+  std::string turn;
+  std::thread release([&] {
+    const hf::Time limit = hf::Clock::read_system() + hf::timing().scaled(60s);
+    while (!contains(turn, "in actor 'teller' of node 'here'") &&
+           hf::Clock::read_system() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      turn = runtime.describe_turn(0);
+    }
+    released = true;
+  });
+  runtime.run([&](hf::Runtime&) -> Task<void> {
+    const auto counter = co_await node.spawn<Counter>("counter", nullptr);
+    const auto teller = co_await node.spawn<Teller>("teller", counter, &released);
+    co_await teller.tell_add({.delta = 1});
+  });
+  release.join();
+  CHECK(contains(turn, "in actor 'teller' of node 'here'"));
+  CHECK(contains(turn, "Teller::add"));
+}
+
 TEST_CASE("a dump of the runtime holds the actors that wait, and not the idle ones") {
   hf::Runtime runtime({.shards = 2});
   hf::Node node(runtime, {.name = "here"});
@@ -260,6 +394,14 @@ TEST_CASE("a dump of the runtime holds the actors that wait, and not the idle on
   CHECK(contains(dump, "report_test.cpp:"));
   CHECK(!contains(dump, "child"));
   runtime.run([&](hf::Runtime&) { return node.close(2s); });
+}
+
+TEST_CASE("a shard that would wait for a report is refused instead of blocked") {
+  World world;
+  world.run([&]() -> Task<void> {
+    CHECK_THROWS_AS(world.node.inspect_from_outside(), hf::Error);
+    co_return;
+  });
 }
 
 TEST_CASE("reports are asked for while actors come and go, from shards and from outside") {

@@ -1115,6 +1115,72 @@ TEST_CASE("frames that make no sense are refused, and nothing else is lost") {
   });
 }
 
+namespace {
+
+/// The function, in this file, whose line the chain ends at.
+std::string waits_in(const hf::AwaitChain& chain) {
+  REQUIRE(!chain.places.empty());
+  CHECK(chain.places.back().file == "stream_test.cpp");
+  return std::string(chain.places.back().function);
+}
+
+std::string handler_waits_in(const hf::NodeReport& report) {
+  const auto flow = std::ranges::find(report.actors, "flow", &hf::ActorReport::name);
+  REQUIRE(flow != report.actors.end());
+  REQUIRE(flow->turns.size() == 1);
+  return waits_in(flow->turns[0].chain);
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+Task<void> open_slow(flow::FlowRef flow) { co_await flow.slow({.count = 1}); }
+
+}  // namespace
+
+TEST_CASE("a report shows the lines at which a stream's handler waits for room and for items") {
+  for (const Placement placement : {Placement::same_shard, Placement::other_shard}) {
+    Stage stage(placement);
+    stage.run([&](flow::FlowRef flow) -> Task<void> {
+      hf::Node& node = *stage.cluster.client;
+      {
+        auto items = co_await flow.count({.count = -1}, {.window = {.messages = 4}});
+        co_await hf::sleep_for(1s);
+        const auto report = co_await node.inspect();
+        CHECK(contains(handler_waits_in(report), "count("));
+      }
+      co_await hf::sleep_for(1s);
+      auto load = co_await flow.load();
+      co_await hf::sleep_for(1s);
+      const auto report = co_await node.inspect();
+      CHECK(contains(handler_waits_in(report), "load("));
+    });
+  }
+}
+
+TEST_CASE("a dump shows the lines at which callers wait for a stream to begin and for its items") {
+  Stage stage(Placement::other_shard);
+  stage.run([&](flow::FlowRef flow) -> Task<void> {
+    hf::Scope scope;
+    auto held = co_await flow.slow({.count = 3'600'000});  // nothing else begins meanwhile
+    long count = 0;
+    scope.spawn([](hf::StreamReader<flow::Item>* reader, long* count) -> Task<void> {
+      co_await drain(reader, count);
+    }(&held, &count));
+    scope.spawn(open_slow(flow));
+    co_await hf::sleep_for(1s);
+    const std::string dump = hf::Shard::current()->dump();
+    CHECK(contains(dump, "drain("));
+    CHECK(contains(dump, "open_slow("));
+    scope.cancel();
+    try {
+      co_await scope.join();
+    } catch (const hf::Error&) {
+    }
+  });
+}
+
 TEST_CASE("streams do the same twice from one seed") {
   const auto trace = [] {
     Stage stage(Placement::other_process, 7);

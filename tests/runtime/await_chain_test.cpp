@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/scope.hpp>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,17 @@ Task<void> beside(Event* event, int tasks, int levels) {
   co_await when_all(std::move(all));
 }
 
+Task<void> join_later(Event* event, Event* join) {
+  Scope scope;
+  scope.spawn(wait_here(event));
+  co_await join->wait();
+  co_await scope.join();
+}
+
 /// The only task's chain.
 AwaitChain chain_of_task(Manual& manual) {
   return manual.on(0, [&] {
-    auto tasks = manual.shard().tasks();
+    auto tasks = manual.shard().tasks().shown;
     REQUIRE(tasks.size() == 1);
     CHECK(tasks[0].spawned_at.file == "manual.hpp");
     return tasks[0].chain;
@@ -126,10 +134,54 @@ TEST_CASE("of very many tasks the oldest are listed, and a dump counts the other
     manual.spawn([&] { return wait_here(&event); });
   manual.settle();
   manual.on(0, [&] {
-    CHECK(manual.shard().tasks().size() == Shard::shown_tasks);
-    CHECK(manual.shard().tasks(3).size() == 3);
+    CHECK(manual.shard().tasks().shown.size() == Shard::shown_tasks);
+    CHECK(manual.shard().tasks().left_out == 5);
+    CHECK(manual.shard().tasks(3).shown.size() == 3);
     CHECK(manual.shard().dump().find("and 5 more tasks") != std::string::npos);
     event.set();
   });
+  manual.settle();
+}
+
+TEST_CASE(
+    "very long chains of many tasks are shown up to a number of lines, and the rest counted") {
+  Manual manual;
+  Event event;
+  constexpr std::size_t count = 120;
+  for (std::size_t i = 0; i < count; ++i) manual.spawn([&] { return beside(&event, 8, 2); });
+  manual.settle();
+  manual.on(0, [&] {
+    const Shard::Tasks tasks = manual.shard().tasks();
+    CHECK(tasks.shown.size() < count);
+    CHECK(tasks.shown.size() + tasks.left_out == count);
+    std::size_t places = 0;
+    for (const auto& task : tasks.shown) places += task.chain.place_count();
+    CHECK(places >= Shard::shown_places);
+    CHECK(places < Shard::shown_places + Shard::shown_places / 10);
+    event.set();
+  });
+  manual.settle();
+}
+
+TEST_CASE("a scope's tasks are seen before anybody joins it, and as branches from then on") {
+  Manual manual;
+  Event event, join;
+  manual.spawn([&] { return join_later(&event, &join); });
+  manual.settle();
+  manual.on(0, [&] {
+    const auto tasks = manual.shard().tasks().shown;
+    REQUIRE(tasks.size() == 2);
+    CHECK(!tasks[0].in_scope);
+    CHECK(tasks[0].chain.branches.empty());
+    CHECK(tasks[1].in_scope);
+    CHECK(tasks[1].spawned_at.file == "await_chain_test.cpp");
+    CHECK(tasks[1].chain.to_string().find("wait_here") != std::string::npos);
+    CHECK(tasks[1].to_string().starts_with("in a scope, spawned at await_chain_test.cpp:"));
+    join.set();
+  });
+  manual.settle();
+  const AwaitChain chain = chain_of_task(manual);
+  CHECK(chain.branches.size() == 1);
+  manual.on(0, [&] { event.set(); });
   manual.settle();
 }
