@@ -39,7 +39,7 @@ if(HYPERFRAMES_HTTPLIB_FOUND)
 else()
   hyperframes_feature(HTTP OFF "no libcpp-httplib-dev: nodes show no metrics, actors and top can't ask")
 endif()
-# hyperframes_uses_http(detail/page.cpp): sources that do without it where it is not there.
+# hyperframes_uses_http(detail/http_server.cpp): sources that do without it where it is not there.
 function(hyperframes_uses_http)
   if(HYPERFRAMES_HTTP)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS HYPERFRAMES_HTTP=1)

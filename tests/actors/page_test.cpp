@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdio>
@@ -15,8 +16,10 @@
 #include <fstream>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/runtime/runtime.hpp>
-#include <sstream>
+#include <iterator>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "../runtime/captured_log.hpp"
 #include "support.hpp"
@@ -35,6 +38,9 @@ class Client {
     to.sin_port =
         htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval limit{.tv_sec = 120, .tv_usec = 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     REQUIRE(::connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
   }
   ~Client() { ::close(socket_); }
@@ -42,6 +48,11 @@ class Client {
   void send(const std::string& text) {
     REQUIRE(::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
             static_cast<ssize_t>(text.size()));
+  }
+  /// False once the other end has closed.
+  bool try_send(const std::string& text) {
+    return ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(text.size());
   }
   std::string receive_all() {
     std::string text;
@@ -59,14 +70,19 @@ struct Answer {
   std::string head, body;
 };
 
-Answer get(const std::string& address, const std::string& path,
-           const std::string& host = "localhost") {
+Answer ask(const std::string& address, const std::string& request) {
   Client client(address);
-  client.send("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n");
+  client.send(request);
   const std::string text = client.receive_all();
   const auto end = text.find("\r\n\r\n");
   REQUIRE(end != std::string::npos);
   return {text.substr(0, end), text.substr(end + 4)};
+}
+
+Answer get(const std::string& address, const std::string& path,
+           const std::string& host = "localhost", const std::string& more = "") {
+  return ask(address, "GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n" + more +
+                          "Connection: close\r\n\r\n");
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -192,6 +208,88 @@ TEST_CASE("silent and garbling clients do not keep a page from others, nor the n
   half.send("GET /actors HTT");
   garbage.send(std::string(100'000, '\xff'));
   CHECK(contains(get(address, "/actors").body, "\"actors\""));
+}
+
+TEST_CASE("a request that never ends is cut off, as a head, as a line and as a body") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  constexpr std::size_t most = std::size_t{64} << 20;
+  for (const std::string& piece : {"X-More: " + std::string(4000, 'x') + "\r\n",
+                                   std::string(4096, 'x'), std::string(4096, '\0')}) {
+    Client client(node->http_address());
+    std::size_t sent = 0;
+    bool open = client.try_send("GET /actors HTTP/1.1\r\nHost: localhost\r\n");
+    for (; open && sent < most; sent += piece.size()) open = client.try_send(piece);
+    CHECK(!open);
+  }
+  const Answer posted = ask(node->http_address(),
+                            "POST /actors HTTP/1.1\r\nHost: localhost\r\n"
+                            "Content-Length: 1000000000\r\n\r\nabc");
+  CHECK(posted.head.starts_with("HTTP/1.1 405"));
+  CHECK(get(node->http_address(), "/actors").head.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("a client that sends a little now and then does not hold a page's thread for long") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  std::vector<std::unique_ptr<Client>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_unique<Client>(node->http_address()));
+    slow.back()->send("GET /actors HTTP/1.1\r\nX: ");
+  }
+  const hf::Time limit = hf::Clock::read_system() + hf::timing().scaled(60s);
+  std::size_t open = slow.size();
+  while (open > 0 && hf::Clock::read_system() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    open = static_cast<std::size_t>(
+        std::ranges::count_if(slow, [](auto& client) { return client->try_send("x"); }));
+  }
+  CHECK(open == 0);
+}
+
+TEST_CASE("of very many connections most are closed at once, and who asks later is answered") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  const std::string address = node->http_address();
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = descriptors();
+  constexpr int count = 200;
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < count; ++i) silent.push_back(std::make_unique<Client>(address));
+  const hf::Time limit = hf::Clock::read_system() + hf::timing().scaled(60s);
+  const auto held = [&] { return descriptors() - before - count; };
+  while (held() > 100 && hf::Clock::read_system() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK(held() <= 100);
+  std::string body;
+  while (!contains(body, "\"actors\"") && hf::Clock::read_system() < limit) {
+    Client client(address);
+    if (client.try_send("GET /actors HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+      body = client.receive_all();
+  }
+  CHECK(contains(body, "\"actors\""));
+}
+
+TEST_CASE("no wish of a client makes an answer larger, or slower to make") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  std::string ranges = "Range: bytes=0-";
+  for (int i = 0; i < 500; ++i) ranges += ",0-";
+  const Answer answer = get(node->http_address(), "/", "localhost",
+                            ranges + "\r\nAccept-Encoding: br, gzip, deflate\r\n");
+  CHECK(answer.head.starts_with("HTTP/1.1 200"));
+  CHECK(!contains(answer.head, "Content-Encoding"));
+  CHECK(answer.body == get(node->http_address(), "/").body);
+}
+
+TEST_CASE("reading metrics has nobody sample what the shards do") {
+  hf::Runtime runtime({.shards = 1});
+  const auto node = node_with_page(runtime);
+  CHECK(contains(get(node->http_address(), "/metrics").body, "hyperframes_shard_up"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(contains(get(node->http_address(), "/actors").body, "\"samples\":0"));
 }
 
 TEST_CASE("a page answers while a shard is stuck, and says in which actor") {
