@@ -1,7 +1,19 @@
+#include <exception>
 #include <hyperframes/apps/ps/signal_watch.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <string>
 #include <utility>
 
 namespace hyperframes::ps {
+namespace {
+
+void answer(const std::function<void()>& asked) noexcept try {
+  asked();
+} catch (const std::exception& error) {
+  log::warning(std::string("can't say what this process does: ") + error.what());
+}
+
+}  // namespace
 
 SignalWatch::SignalWatch() {
   ::sigemptyset(&signals_);
@@ -18,6 +30,12 @@ void SignalWatch::end() noexcept {
 
 SignalWatch::~SignalWatch() {
   end();
+  // Nobody answers any more; left pending it would end the process.
+  sigset_t questions;
+  ::sigemptyset(&questions);
+  ::sigaddset(&questions, SIGUSR1);
+  const timespec at_once{};
+  while (::sigtimedwait(&questions, nullptr, &at_once) == SIGUSR1) continue;
   ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
 }
 
@@ -27,7 +45,7 @@ void SignalWatch::start(std::function<void()> arrived, std::function<void()> ask
     while (!ending_ && received_ == 0) {
       const int signal = ::sigtimedwait(&signals_, nullptr, &pause);
       if (signal == SIGUSR1) {
-        if (asked) asked();
+        if (asked) answer(asked);
       } else if (signal > 0) {
         received_ = signal;
       }
