@@ -6,7 +6,7 @@
 
 #include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
-#include <hyperframes/apps/tools/http_get.hpp>
+#include <hyperframes/apps/tools/page_reader.hpp>
 #include <hyperframes/apps/tools/terminal.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <memory>
@@ -74,9 +74,8 @@ void print_fitting(const Screen& screen, const std::string& text) {
 }
 
 void show_actors(const ActorsFlags& flags) {
-  check_address(flags.address);
   if (flags.json) {
-    const std::string text = http_get(flags.address, "/actors");
+    const std::string text = PageReader(flags.address).get("/actors");
     parse_node(text);  // throws if it is something else
     fmt::print("{}\n", text);
     return;
@@ -86,9 +85,13 @@ void show_actors(const ActorsFlags& flags) {
   Watch watch({flags.address},
               std::chrono::duration_cast<Duration>(std::chrono::duration<double>(flags.interval_s)),
               {});
-  watch.wait_for_answers(rates ? 2 : 1);
+  watch.wait_for_answers(1);
   auto nodes = watch.nodes();
   answered(nodes.front());
+  if (rates) {
+    watch.wait_for_answers(2);
+    nodes = watch.nodes();
+  }
   const Screen screen({.file = STDOUT_FILENO});
   std::string text;
   for (const auto& line : node_lines(nodes.front(), screen)) text += line + "\n";
@@ -127,7 +130,7 @@ int show_screen(const std::vector<std::string>& addresses) {
 }
 
 void top(const std::vector<std::string>& addresses) {
-  for (const auto& address : addresses) check_address(address);
+  for (const auto& address : addresses) PageReader{address};  // refuses what is none
   if (!Terminal::available()) return print_once(addresses);
   constexpr int by_signal = 128;  // as shells count
   if (const int signal = show_screen(addresses); signal != 0)

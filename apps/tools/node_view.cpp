@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <hyperframes/runtime/error.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 namespace hyperframes::tools {
@@ -175,29 +175,35 @@ NodeView parse_node(const std::string& text) try {
 }
 
 std::vector<const ActorView*> NodeView::tree() {
-  constexpr unsigned deepest = 64;
   std::set<std::string_view> ids;
   for (const ActorView& actor : actors) ids.insert(actor.id);
   std::map<std::string_view, std::vector<ActorView*>> children;
   for (ActorView& actor : actors)
     children[ids.contains(actor.parent) ? std::string_view(actor.parent) : ""].push_back(&actor);
+  // Without recursion: a chain of actors may be as long as there are actors.
   std::vector<const ActorView*> order;
-  const std::function<void(std::string_view, unsigned)> add = [&](std::string_view parent,
-                                                                  unsigned level) {
+  std::vector<ActorView*> left;  // the next one last
+  const auto add_children = [&](std::string_view parent, unsigned level) {
     const auto found = children.find(parent);
-    if (found == children.end() || level > deepest) return;
-    for (ActorView* actor : found->second) {
-      actor->level = level;
-      order.push_back(actor);
-      add(actor->id, level + 1);
+    if (found == children.end()) return;
+    for (ActorView* child : std::views::reverse(found->second)) {
+      child->level = level;
+      left.push_back(child);
     }
   };
-  add("", 0);
+  add_children("", 0);
+  while (!left.empty()) {
+    ActorView* const actor = left.back();
+    left.pop_back();
+    order.push_back(actor);
+    add_children(actor->id, actor->level + 1);
+  }
   return order;
 }
 
 void add_rates(NodeView& now, const NodeView& before) {
-  const double seconds = static_cast<double>(now.at_ns - before.at_ns) * 1e-9;
+  const double seconds =
+      (static_cast<double>(now.at_ns) - static_cast<double>(before.at_ns)) * 1e-9;
   if (seconds <= 0 || now.id != before.id) return;
   const auto growth = [](std::uint64_t later, std::uint64_t earlier) {
     return later >= earlier ? static_cast<double>(later - earlier) : 0;

@@ -1,6 +1,6 @@
 // What a node's page says, as the tools show it.
 //
-//   NodeView now = parse_node(http_get("127.0.0.1:9464", "/actors"));
+//   NodeView now = parse_node(PageReader("127.0.0.1:9464").get("/actors"));
 //   add_rates(now, before);                           // messages a second, shares of a shard
 //   for (const ActorView* actor : now.tree()) row(*actor, actor->level, waits_on(*actor));
 #pragma once

@@ -17,8 +17,10 @@
 namespace hyperframes::tools {
 namespace {
 
-constexpr std::string_view enter_screen = "\x1b[?1049h\x1b[?25l\x1b[2J";
-constexpr std::string_view leave_screen = "\x1b[?25h\x1b[?1049l";
+// The other screen, no cursor, and no line that goes on in the next: characters may be wider than
+// we think.
+constexpr std::string_view enter_screen = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
+constexpr std::string_view leave_screen = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 void write_all(std::string_view text) noexcept {
   while (!text.empty()) {
@@ -47,22 +49,30 @@ Terminal::Terminal() : before_(std::make_unique<Before>()) {
     throw Error(Errc::invalid_argument, "take the terminal",
                 "standard input or output is none that can be drawn on (TERM)",
                 "run it in a terminal");
-  ::tcgetattr(STDIN_FILENO, &before_->modes);
   sigset_t signals;
   ::sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH})
     ::sigaddset(&signals, signal);
-  ::pthread_sigmask(SIG_BLOCK, &signals, &before_->signals);
   signal_file_ = ::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
   wake_file_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (signal_file_ < 0 || wake_file_ < 0 || ::tcgetattr(STDIN_FILENO, &before_->modes) != 0) {
+    const int failure = errno;
+    close_files();
+    throw Error::system(failure, "take the terminal");
+  }
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before_->signals);
   take();
 }
 
 Terminal::~Terminal() {
   give_back();
-  ::close(signal_file_);
-  ::close(wake_file_);
+  close_files();
   ::pthread_sigmask(SIG_SETMASK, &before_->signals, nullptr);
+}
+
+void Terminal::close_files() noexcept {
+  for (const int file : {signal_file_, wake_file_})
+    if (file >= 0) ::close(file);
 }
 
 void Terminal::take() noexcept {
@@ -124,6 +134,8 @@ Terminal::News Terminal::wait(Duration span) {
     const int number = static_cast<int>(signal.ssi_signo);
     if (number == SIGTSTP) {
       stop_and_continue();
+    } else if (number == SIGCONT) {
+      take();  // it was stopped by somebody else; a shell has had the terminal meanwhile
     } else if (number != SIGWINCH) {
       news.signal = number;
     }

@@ -48,6 +48,7 @@ class Terminal {
   void take() noexcept;
   void give_back() noexcept;
   void stop_and_continue() noexcept;
+  void close_files() noexcept;
 
   struct Before;
   std::unique_ptr<Before> before_;  ///< How the terminal and the thread's signals were.

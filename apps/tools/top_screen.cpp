@@ -85,10 +85,14 @@ std::vector<Key> take_keys(std::string& bytes) {
 }
 
 std::string printable_line(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    line += byte < 0x20 || byte == 0x7f ? ' ' : c;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    // U+0080 to U+009F are control characters as well: the first of them, in two bytes, is 0xc2
+    // 0x80.
+    const bool second_set = byte(i) == 0xc2 && i + 1 < text.size() && byte(i + 1) < 0xa0;
+    line += byte(i) < 0x20 || byte(i) == 0x7f || second_set ? ' ' : text[i];
+    i += second_set;
   }
   return line;
 }
@@ -138,6 +142,7 @@ std::vector<Table::Column> actor_columns() {
 std::vector<std::string> actor_cells(const ActorView& actor, unsigned indent, const Screen* style) {
   constexpr double often = 0.8;
   constexpr std::size_t widest_name = 40;
+  constexpr unsigned deepest = 8;  // deeper ones stand no further in: their names are to be read
   const auto paint = [&](std::string text, bool noteworthy) {
     return style && noteworthy ? style->paint(text, Tone::warning) : text;
   };
@@ -146,7 +151,8 @@ std::vector<std::string> actor_cells(const ActorView& actor, unsigned indent, co
     depth += fmt::format("+{}", with_separators(actor.waiting_senders));
   const bool full = actor.mailbox >= actor.mailbox_limit && actor.mailbox_limit > 0;
   const std::string waits = printable_line(waits_on(actor));
-  const std::string name = std::string(std::size_t{2} * indent, ' ') + printable_line(title(actor));
+  const std::string name =
+      std::string(std::size_t{2} * std::min(indent, deepest), ' ') + printable_line(title(actor));
   return {cut_to_width(name, widest_name),
           std::to_string(actor.shard),
           paint(depth, full || actor.waiting_senders > 0),
@@ -177,7 +183,8 @@ void TopScreen::make_rows() {
     return nodes_[row.node].address == selected_node_ &&
            (row.actor ? row.actor->id : std::string()) == selected_actor_;
   });
-  if (same != rows_.end()) at_ = static_cast<std::size_t>(same - rows_.begin());
+  if (!moved_) at_ = 0;
+  if (moved_ && same != rows_.end()) at_ = static_cast<std::size_t>(same - rows_.begin());
   at_ = std::min(at_, rows_.empty() ? 0 : rows_.size() - 1);
   remember_selection();
 }
@@ -195,6 +202,7 @@ void TopScreen::remember_selection() {
 
 bool TopScreen::press(Key key) {
   const std::size_t last = rows_.empty() ? 0 : rows_.size() - 1;
+  moved_ |= key >= Key::up && key <= Key::end;
   switch (key) {
     case Key::quit: return false;
     case Key::pause: paused_ = !paused_; break;
@@ -224,15 +232,23 @@ std::vector<std::string> TopScreen::head(std::size_t height) const {
   return lines;
 }
 
-std::vector<std::string> TopScreen::table() const {
-  Table table(actor_columns());
+std::vector<std::string> TopScreen::table(std::size_t width) const {
+  // Where not all columns fit, these go first.
+  constexpr std::size_t narrow = 100, shard_column = 1, handled_column = 5;
+  const auto fitting = [&](auto columns) {
+    if (width >= narrow || columns.size() <= handled_column) return columns;
+    columns.erase(columns.begin() + handled_column);
+    columns.erase(columns.begin() + shard_column);
+    return columns;
+  };
+  Table table(fitting(actor_columns()));
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
     const unsigned indent = nodes_.size() > 1 ? 1 : 0;
     if (row.actor) {
       // The selected row is shown inverted, and painted cells would end that.
-      table.add_row(
-          actor_cells(*row.actor, row.actor->level + indent, i == at_ ? nullptr : &style_));
+      table.add_row(fitting(
+          actor_cells(*row.actor, row.actor->level + indent, i == at_ ? nullptr : &style_)));
     } else {
       table.add_row({printable_line(nodes_[row.node].view->name)});
     }
@@ -257,7 +273,7 @@ std::vector<std::string> TopScreen::pane(std::size_t height) const {
 
 std::vector<std::string> TopScreen::lines(std::size_t width, std::size_t height) {
   std::vector<std::string> all = head(height);
-  std::vector<std::string> rows = table();
+  std::vector<std::string> rows = table(width);
   const std::vector<std::string> titles(rows.begin(), rows.begin() + 2);  // and the rule below them
   rows.erase(rows.begin(), rows.begin() + 2);
   // A blank line, titles and keys take four; the pane has what rows leave, and a third at least.

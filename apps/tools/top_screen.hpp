@@ -68,7 +68,7 @@ class TopScreen {
   const Row* selected() const noexcept;
   void remember_selection();
   std::vector<std::string> head(std::size_t height) const;
-  std::vector<std::string> table() const;
+  std::vector<std::string> table(std::size_t width) const;
   std::vector<std::string> pane(std::size_t height) const;
 
   const Screen& style_;
@@ -79,6 +79,7 @@ class TopScreen {
   std::size_t visible_ = 1;  ///< Rows that fit.
   std::string selected_node_, selected_actor_;
   bool pane_open_ = true, paused_ = false;
+  bool moved_ = false;  ///< The user has selected something: until then it is what stands first.
 };
 
 }  // namespace hyperframes::tools

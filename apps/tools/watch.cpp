@@ -1,24 +1,44 @@
 #include <hyperframes/apps/tools/watch.hpp>
 
 #include <algorithm>
-#include <hyperframes/apps/tools/http_get.hpp>
 #include <utility>
 
 namespace hyperframes::tools {
 
-Watch::Watch(std::vector<std::string> addresses, Duration interval, std::function<void()> changed)
+Watch::Watch(const std::vector<std::string>& addresses, Duration interval,
+             std::function<void()> changed)
     : interval_(interval), changed_call_(std::move(changed)), answers_(addresses.size()) {
-  for (auto& address : addresses)
-    nodes_.push_back({.address = std::move(address), .view = {}, .trouble = {}});
-  for (std::size_t i = 0; i < nodes_.size(); ++i) threads_.emplace_back([this, i] { run(i); });
+  for (const auto& address : addresses) {
+    nodes_.push_back({.address = address, .view = {}, .trouble = {}});
+    readers_.push_back(std::make_unique<PageReader>(address));
+  }
+  try {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) start(i);
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-Watch::~Watch() {
+Watch::~Watch() { end(); }
+
+void Watch::start(std::size_t index) {
+  std::scoped_lock lock(mutex_);
+  threads_.emplace_back([this, index] { run(index); });
+  ++running_;
+}
+
+// Who waits for an answer is interrupted: a user who leaves does not wait for a node that hangs.
+void Watch::end() noexcept {
   {
-    std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
     ending_ = true;
+    changed_.notify_all();
+    while (running_ > 0) {
+      for (auto& reader : readers_) reader->stop();
+      changed_.wait_for(lock, std::chrono::milliseconds(20));
+    }
   }
-  changed_.notify_all();
   for (auto& thread : threads_) thread.join();
 }
 
@@ -38,7 +58,7 @@ void Watch::ask(std::size_t index) {
   std::optional<NodeView> view;
   std::string trouble;
   try {
-    view = parse_node(http_get(nodes_[index].address, "/actors"));
+    view = parse_node(readers_[index]->get("/actors"));
   } catch (const std::exception& error) {
     trouble = error.what();
   }
@@ -64,6 +84,8 @@ void Watch::run(std::size_t index) {
     while (!ending_ && Clock::read_system() < next)
       changed_.wait_for(lock, next - Clock::read_system());
   }
+  --running_;
+  changed_.notify_all();
 }
 
 }  // namespace hyperframes::tools

@@ -1,14 +1,16 @@
 // Nodes that are asked again and again, each on a thread of its own: a slow one holds nobody up.
 //
 //   Watch watch({"127.0.0.1:9464"}, 1s, [&] { terminal.wake(); });
-//   std::vector<WatchedNode> nodes = watch.nodes();          // with rates, from the second answer
-//   on
+//   watch.wait_for_answers(2);                               // rates are known from the second on
+//   std::vector<WatchedNode> nodes = watch.nodes();
 #pragma once
 
 #include <condition_variable>
 #include <functional>
+#include <hyperframes/apps/tools/page_reader.hpp>
 #include <hyperframes/apps/tools/top_screen.hpp>
 #include <hyperframes/runtime/time.hpp>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -19,7 +21,9 @@ namespace hyperframes::tools {
 class Watch {
  public:
   /// `changed` is called after each answer, on a thread of the watch.
-  Watch(std::vector<std::string> addresses, Duration interval, std::function<void()> changed);
+  Watch(const std::vector<std::string>& addresses, Duration interval,
+        std::function<void()> changed);
+  /// Interrupts who is being asked.
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -30,6 +34,8 @@ class Watch {
   void wait_for_answers(unsigned times);
 
  private:
+  void start(std::size_t index);
+  void end() noexcept;
   void ask(std::size_t index);
   void run(std::size_t index);
 
@@ -40,6 +46,8 @@ class Watch {
   bool ending_ = false;
   std::vector<WatchedNode> nodes_;
   std::vector<unsigned> answers_;
+  std::vector<std::unique_ptr<PageReader>> readers_;
+  std::size_t running_ = 0;  ///< Threads.
   std::vector<std::thread> threads_;
 };
 

@@ -10,10 +10,10 @@ using namespace hyperframes::tools;
 
 namespace {
 
-AwaitPlace place(std::string function, std::string file, unsigned line) {
+AwaitPlace place(const char* function, const char* file, unsigned line) {
   AwaitPlace place;
-  place.function = std::move(function);
-  place.file = std::move(file);
+  place.function = function;
+  place.file = file;
   place.line = line;
   return place;
 }
@@ -93,6 +93,18 @@ TEST_CASE("a tree has parents before their children, and orphans at the top") {
   for (const ActorView* actor : view.tree())
     shown.push_back(std::string(actor->level, '>') + actor->name);
   CHECK(shown == std::vector<std::string>{"a", "b", ">child of b", ">>grandchild", "orphan"});
+}
+
+TEST_CASE("a tree shows each actor of a chain of a thousand") {
+  NodeReport report = report_at(1s);
+  for (std::uint64_t id = 1; id <= 1000; ++id)
+    report.actors.push_back(actor(id, "a" + std::to_string(id), id - 1));
+  NodeView view = parse_node(report.to_json());
+  const auto tree = view.tree();
+  REQUIRE(tree.size() == 1000);
+  CHECK(tree.back()->name == "a1000");
+  CHECK(tree.back()->level == 999);
+  CHECK(report.to_string().find("a1000 (demo.Counter)") != std::string::npos);
 }
 
 TEST_CASE("rates come from two looks at the same actors, and from nothing else") {

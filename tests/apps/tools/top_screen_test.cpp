@@ -106,6 +106,16 @@ TEST_CASE("an actor is selected with the keys, and its chain is shown below") {
   CHECK(!screen.press(Key::quit));
 }
 
+TEST_CASE("on a narrow screen some columns are left out, so that others can be read") {
+  TopScreen screen(plain());
+  screen.update({node("one", 1)});
+  CHECK(shows(screen.lines(100, 24), "actor    shard"));
+  CHECK(shows(screen.lines(100, 24), "handled  restarts"));
+  CHECK(shows(screen.lines(99, 24), "actor    mailbox"));
+  CHECK(!shows(screen.lines(99, 24), "handled"));
+  CHECK(shows(screen.lines(60, 24), "restarts"));
+}
+
 TEST_CASE("the selection stays on its actor while others come and go") {
   TopScreen screen(plain());
   screen.update({node("one", 5)});
@@ -120,6 +130,17 @@ TEST_CASE("the selection stays on its actor while others come and go") {
   CHECK(shows(screen.lines(80, 24), "no actor yet"));
   screen.update({node("one", 5)});
   CHECK(is_selected(screen, "actor-3"));
+}
+
+TEST_CASE("before a key was pressed what stands first is selected, whoever answered first") {
+  TopScreen screen(plain());
+  std::vector<WatchedNode> nodes = {node("one", 3), node("two", 3)};
+  nodes[0].view.reset();
+  screen.update(nodes);
+  screen.update({node("one", 3), node("two", 3)});
+  CHECK(is_selected(screen, "one"));
+  screen.press(Key::down);
+  CHECK(is_selected(screen, "actor-0"));
 }
 
 TEST_CASE("a list longer than the screen scrolls with the selection") {
@@ -156,7 +177,8 @@ TEST_CASE("what a node sends can't steer the terminal") {
   evil.view->name = "a\x1b[2Jb";
   evil.view->actors[0].name =
       "c\x1b]0;title\x07"
-      "d\r\n";
+      "d\r\n\xc2\x9b"
+      "31m";
   evil.view->actors[0].last_failure = "\x1b[31m";
   evil.trouble = "\x1b[1m";
   screen.update({evil});
@@ -165,7 +187,7 @@ TEST_CASE("what a node sends can't steer the terminal") {
     for (const char* own : {"\x1b[7m", "\x1b[0m"})
       for (auto at = rest.find(own); at != std::string::npos; at = rest.find(own))
         rest.erase(at, 4);
-    CHECK(rest.find_first_of("\x1b\x07\r\n") == std::string::npos);
+    CHECK(rest.find_first_of("\x1b\x07\r\n\x9b") == std::string::npos);
   }
 }
 
