@@ -389,7 +389,8 @@ void ServerOptions::check() const {
   if (role == ServerRole::coordinator && !coordinator_addr.empty())
     refuse("a coordinator has no --coordinator_addr: it is one itself",
            "leave that out, or choose --role ps");
-  if (!coordinator_addr.empty()) net::Endpoint::parse("tcp://" + coordinator_addr);
+  if (!coordinator_addr.empty())
+    static_cast<void>(net::Endpoint::parse("tcp://" + coordinator_addr));
   const auto bound = net::Endpoint::parse("tcp://" + listen);
   if (!advertise_addr.empty()) {
     if (is_wildcard(net::Endpoint::parse("tcp://" + advertise_addr)))
