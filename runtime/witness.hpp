@@ -4,8 +4,9 @@
 //   const std::uint32_t first = runtime.add_witness(actors);   // owners first ... first + 2^24 - 1
 //   (co_await hf::CurrentPromise{}).owner = first + slot;      // what it awaits inherits that
 //
-// So a stalled shard can be reported by the name of the actor that holds it up, and a dump shows
-// the coroutines that are no tasks of the shard's own.
+// It counts from when that coroutine is resumed next. So a stalled shard can be reported by the
+// name of the actor that holds it up, and a dump shows the coroutines that are no tasks of the
+// shard's own.
 #pragma once
 
 #include <cstdint>

@@ -38,9 +38,29 @@ Task<void> until(const std::atomic<bool>* released) {
   while (!*released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+/// Gets stuck again and again, in a turn of its own each time.
+Task<void> stall_until(const std::atomic<bool>* released) {
+  while (!*released) {
+    co_await yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+/// Sets `released` when that has been logged, or when it takes far too long.
+std::thread release_once_logged(test::CapturedLog& log, std::string part,
+                                std::atomic<bool>* released) {
+  return std::thread([&log, part = std::move(part), released] {
+    const Time limit = Clock::read_system() + timing().scaled(60s);
+    while (!contains(log.text(), part) && Clock::read_system() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    *released = true;
+  });
+}
+
 Task<void> own(std::uint32_t owner, Task<void> task) {
   detail::PromiseBase& promise = co_await CurrentPromise{};
   promise.owner = owner;
+  co_await yield();  // it counts from the next resumption on
   co_await std::move(task);
 }
 
@@ -57,12 +77,8 @@ TEST_CASE("a stall is reported with the owner of the coroutine that holds the sh
   Runtime runtime({.shards = 2, .stall_threshold = 20ms});
   Names names(runtime);
   std::atomic<bool> released{false};
-  std::thread release([&] {
-    while (runtime.stall_count() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    CHECK(contains(runtime.describe_turn(1), "in owner 7 of shard 1"));
-    released = true;
-  });
-  runtime.run([&](Runtime&) { return own(names.first + 7, until(&released)); }, 1);
+  std::thread release = release_once_logged(log, "in owner 7 of shard 1", &released);
+  runtime.run([&](Runtime&) { return own(names.first + 7, stall_until(&released)); }, 1);
   release.join();
   CHECK(contains(log.text(), "shard 1 has been in one turn for"));
   CHECK(contains(log.text(), "in owner 7 of shard 1"));
@@ -91,11 +107,8 @@ TEST_CASE("what an owner starts in a scope is its own as well") {
   Runtime runtime({.shards = 1, .stall_threshold = 20ms});
   Names names(runtime);
   std::atomic<bool> released{false};
-  std::thread release([&] {
-    while (runtime.stall_count() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    released = true;
-  });
-  runtime.run([&](Runtime&) { return own(names.first + 3, in_a_scope(until(&released))); });
+  std::thread release = release_once_logged(log, "in owner 3 of shard 0", &released);
+  runtime.run([&](Runtime&) { return own(names.first + 3, in_a_scope(stall_until(&released))); });
   release.join();
   CHECK(contains(log.text(), "in owner 3 of shard 0"));
 }
