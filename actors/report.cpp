@@ -23,8 +23,10 @@ double in_ms(Duration span) { return std::chrono::duration<double, std::milli>(s
 std::string id_text(std::uint64_t id) { return fmt::format("{:016x}", id); }
 
 std::string turn_text(const TurnReport& turn) {
-  return fmt::format("{}{}{}, for {}: {}", turn.kind, turn.method.empty() ? "" : " ", turn.method,
-                     seconds_text(turn.suspended_for), turn.chain.to_string());
+  std::string text = turn.kind + (turn.method.empty() ? "" : " " + turn.method);
+  if (turn.suspended_for > Duration::zero())
+    text += ", begun " + seconds_text(turn.suspended_for) + " ago";
+  return text + ": " + turn.chain.to_string();
 }
 
 std::string actor_text(const ActorReport& actor, const std::string& indent) {

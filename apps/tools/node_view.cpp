@@ -253,9 +253,9 @@ std::vector<std::string> chain_lines(const ActorView& actor) {
   std::vector<std::string> lines;
   if (!actor.last_failure.empty()) lines.push_back("last crash: " + actor.last_failure);
   for (const TurnView& turn : actor.turns) {
-    lines.push_back(fmt::format("{}{}{}, suspended for {:.1f} s", turn.kind,
-                                turn.method.empty() ? "" : " ", turn.method,
-                                turn.suspended_ms / 1000));
+    lines.push_back(turn.kind + (turn.method.empty() ? "" : " " + turn.method));
+    if (turn.suspended_ms > 0)
+      lines.back() += fmt::format(", begun {:.1f} s ago", turn.suspended_ms / 1000);
     add_chain(lines, turn.chain, 2);
   }
   if (actor.turns_left_out > 0)

@@ -234,7 +234,7 @@ std::vector<std::string> TopScreen::head(std::size_t height) const {
 
 std::vector<std::string> TopScreen::table(std::size_t width) const {
   // Where not all columns fit, these go first.
-  constexpr std::size_t narrow = 100, shard_column = 1, handled_column = 5;
+  constexpr std::size_t narrow = 110, shard_column = 1, handled_column = 5;
   const auto fitting = [&](auto columns) {
     if (width >= narrow || columns.size() <= handled_column) return columns;
     columns.erase(columns.begin() + handled_column);

@@ -161,7 +161,7 @@ TEST_CASE(
     REQUIRE(slow->turns[0].chain.places.size() == 1);
     CHECK(slow->turns[0].chain.places[0].file == "support.hpp");
     CHECK(contains(slow->turns[0].chain.places[0].function, "add_slowly"));
-    CHECK(contains(slow->to_string(), "letter demo.Counter.AddSlowly, for 1.0 s: "));
+    CHECK(contains(slow->to_string(), "letter demo.Counter.AddSlowly, begun 1.0 s ago: "));
     scope.cancel();
     try {
       co_await scope.join();

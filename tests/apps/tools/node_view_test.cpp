@@ -45,7 +45,8 @@ TEST_CASE("what a node says is read as it was written") {
   report.shards[0].load.busy_ns = 5;
   report.shards[0].tasks.resize(2);
   report.shards[0].tasks_left_out = 3;
-  report.shards.push_back({.index = 1, .answered = false, .doing = "stuck"});
+  report.shards.emplace_back().index = 1;
+  report.shards.back().doing = "stuck";
   report.actors.push_back(actor(1, "a"));
   ActorReport& busy = report.actors.emplace_back(actor(2, "b", 1));
   busy.busy = true;
@@ -54,8 +55,12 @@ TEST_CASE("what a node says is read as it was written") {
   busy.waiting_senders = 2;
   busy.restarts = 5;
   busy.last_failure = "bang";
-  busy.turns.push_back({.kind = "letter", .method = "demo.Counter.Add", .exclusive = true});
-  AwaitChain& chain = busy.turns[0].chain;
+  TurnReport& turn = busy.turns.emplace_back();
+  turn.kind = "letter";
+  turn.method = "demo.Counter.Add";
+  turn.exclusive = true;
+  turn.suspended_for = 1500ms;
+  AwaitChain& chain = turn.chain;
   chain.places = {place("hf::Task<void> A::f()", "a.cpp", 1), place("void B::g(int)", "b.cpp", 2)};
   chain.places_left_out = 9;
   chain.branches.emplace_back().places = {place("h()", "c.cpp", 3)};
@@ -79,7 +84,7 @@ TEST_CASE("what a node says is read as it was written") {
   CHECK(waits_on(read) == "b.cpp:2 B::g (2 tasks)");
   const auto lines = chain_lines(read);
   CHECK(lines == std::vector<std::string>{"last crash: bang",
-                                          "letter demo.Counter.Add, suspended for 0.0 s",
+                                          "letter demo.Counter.Add, begun 1.5 s ago",
                                           "  a.cpp:1 A::f", "  ... 9 more ...", "  b.cpp:2 B::g",
                                           "  task 1 of 2", "    c.cpp:3 h", "  and 1 more tasks"});
 }
