@@ -312,7 +312,9 @@ echo by signal
 ( for i in $(seq 2400); do test -e over && break; sleep 0.05; done ) 2> /dev/null |
   script -qefc "sh -c 'echo \$\$ > pid; exec hyperframes top $page'; echo status \$?; stty -a" \
   signal.log &
-shown signal.log; kill -TERM $(cat pid); wait $!; touch over
+shown signal.log; kill -TERM $(cat pid)
+for i in $(seq 1200); do kill -0 $(cat pid) 2> /dev/null || break; sleep 0.05; done
+touch over; wait $!
 )");
   require_http(outcome);
   INFO(outcome.text);
