@@ -31,7 +31,7 @@
 #include <concepts>
 #include <functional>
 #include <hyperframes/runtime/combinators.hpp>
-#include <hyperframes/runtime/detail/foreign_call.hpp>
+#include <hyperframes/runtime/detail/outside_task.hpp>
 #include <hyperframes/runtime/detail/portable.hpp>
 #include <hyperframes/runtime/reactor/asio.hpp>
 #include <hyperframes/runtime/runtime.hpp>
@@ -55,7 +55,7 @@ struct AsioSignature<void> {
 
 /// A call that completes an asio handler.
 template <class Value, class Function, class Handler>
-class AsioCall final : public ForeignCall {
+class AsioCall final : public OutsideTask {
   using Executor = typename asio::associated_executor<Handler, asio::any_io_executor>::type;
 
  public:
@@ -127,7 +127,7 @@ class InitiateRun {
           Error(Errc::invalid_argument, "call an actor", "the reference is empty")));
     auto slot = asio::get_associated_cancellation_slot(call->handler());
     if (slot.is_connected())
-      slot.assign([weak = std::weak_ptr<ForeignCall>(call)](asio::cancellation_type type) {
+      slot.assign([weak = std::weak_ptr<OutsideTask>(call)](asio::cancellation_type type) {
         using Type = asio::cancellation_type;
         if ((type & (Type::terminal | Type::partial)) == Type::none) return;
         if (auto call = weak.lock()) call->cancel();

@@ -7,6 +7,7 @@ TEST_CASE("asio code asks actors") { SKIP("asio is not installed (Debian: libasi
 #else
 
 #include <hyperframes/actors/asio.hpp>
+#include <hyperframes/actors/foreign.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/bind_executor.hpp>

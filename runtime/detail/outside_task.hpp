@@ -13,11 +13,11 @@
 namespace hyperframes::detail {
 
 /// Shared by who waits and by the task. Its runtime exists until it has completed.
-class ForeignCall : public std::enable_shared_from_this<ForeignCall> {
+class OutsideTask : public std::enable_shared_from_this<OutsideTask> {
  public:
-  ForeignCall() = default;
-  ForeignCall(const ForeignCall&) = delete;
-  virtual ~ForeignCall() = default;
+  OutsideTask() = default;
+  OutsideTask(const OutsideTask&) = delete;
+  virtual ~OutsideTask() = default;
 
   /// Runs `execute` on `shard`. From any thread, once.
   void start(Shard& shard, std::source_location from);
