@@ -21,6 +21,7 @@
 
 namespace hyperframes {
 
+/// How much is copied; what is over it is counted.
 struct InspectOptions {
   std::size_t actors_per_shard = 1000;
   std::size_t turns_per_actor = 8;
@@ -90,7 +91,7 @@ struct ShardReport {
 struct NodeReport {
   std::string node;  ///< Its name.
   std::uint64_t id = 0;
-  Time at{};
+  Time at{};  ///< When it was complete, by the shards' clock (no time of day).
   std::vector<ShardReport> shards;
   std::vector<ActorReport> actors;  ///< By shard, then by id.
   std::vector<SessionReport> sessions;

@@ -84,6 +84,7 @@ class ReadAwaiter : public ReadWaiter {
 
 }  // namespace detail
 
+/// The end that reads. One coroutine reads at a time.
 template <class Message>
 class StreamReader {
  public:
@@ -93,7 +94,8 @@ class StreamReader {
       : source_(std::move(source)) {}
 
   /// The next message; nothing once the writer has finished, then and ever after. Throws what the
-  /// stream failed with, after all that was written before. One coroutine at a time.
+  /// stream failed with, after all that was written before. Waits as long as it takes, in a handler
+  /// until its ask ends, unless `within` says less; a read that gave up loses no message.
   [[nodiscard]] detail::ReadAwaiter<Message> read(Within within = {}) noexcept {
     return {source_.get(), within};
   }
@@ -105,16 +107,20 @@ class StreamReader {
   std::unique_ptr<detail::StreamSource> source_;
 };
 
+/// The end that writes. Several coroutines may write; their messages go in the order of their
+/// calls.
 template <class Message>
 class StreamWriter {
  public:
   using Fields = typename Message::Fields;
+  /// Writes nothing, as one that was moved from: `write` throws Errc::closed.
   StreamWriter() noexcept = default;
   explicit StreamWriter(std::unique_ptr<detail::StreamSink> sink) noexcept
       : sink_(std::move(sink)) {}
 
   /// Waits until the reader's window has room. Throws what the stream ended with: Errc::cancelled
-  /// if the reader gave up; Errc::closed after `finish`.
+  /// if the reader gave up; Errc::closed after `finish`. The message is built at once; if this
+  /// throws, it was not written.
   [[nodiscard]] detail::WriteWaiter write(const Fields& fields, Within within = {}) {
     return {sink_.get(), detail::to_bytes(Message(fields)), within};
   }
@@ -145,13 +151,15 @@ class StreamWriter {
   std::unique_ptr<detail::StreamSink> sink_;
 };
 
-/// The answer to a stream of requests.
+/// The answer to a stream of requests. Dropped unsent, the caller gets Errc::cancelled, or what the
+/// handler threw.
 template <class Message>
 class StreamReply {
  public:
   using Fields = typename Message::Fields;
   explicit StreamReply(StreamWriter<Message> writer) noexcept : writer_(std::move(writer)) {}
 
+  /// Answers once, and never waits; does nothing after that, or if nobody waits for it.
   void send(const Fields& fields) {
     writer_.try_write(fields);
     writer_.finish();
@@ -181,7 +189,8 @@ class StreamCall {
     return writer_.write(std::move(message), within);
   }
   bool try_write(const typename Request::Fields& fields) { return writer_.try_write(fields); }
-  /// Ends the requests, and waits for the answer. Also when the handler stopped reading early.
+  /// Ends the requests, and waits for the answer: until the default deadline, unless told another.
+  /// Also when the handler stopped reading early. Once; throws what the handler did.
   Task<Answer> finish(Within within = {}) {
     writer_.finish();
     return answer(std::move(reader_), within);
@@ -459,7 +468,8 @@ class OpenAwaiter {
 
 }  // namespace detail
 
-/// A call of a streaming method: `co_await` gives the caller's ends, once the handler has begun.
+/// A call of a streaming method: `co_await` gives the caller's ends, once the handler has begun. It
+/// throws as an Ask does. Awaited once.
 template <detail::StreamingMethod Method>
 class [[nodiscard]] OpenStream {
  public:

@@ -1,7 +1,7 @@
 // Where a coroutine waits: the lines from whoever started it down to the one it is suspended on.
 //
 //   std::puts(chain.to_string().c_str());   // "serve() (main.cpp:12) > read() (io.cpp:40)"
-//   const hf::AwaitPlace& line = chain.places.back();         // what it waits on
+//   if (!chain.places.empty()) show(chain.places.back());     // the line that it waits on
 //   if (chain.ready) std::puts("it has been woken, and waits for its turn");
 //
 // Every co_await records its line, in release builds too. A chain is a copy, bounded in size: it

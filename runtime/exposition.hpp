@@ -19,6 +19,7 @@
 
 namespace hyperframes {
 
+/// On one thread at a time; nothing of it belongs to a shard.
 class Exposition {
  public:
   static constexpr const char* type = "text/plain; version=0.0.4; charset=utf-8";

@@ -16,6 +16,7 @@ namespace hyperframes {
 
 class Shard;
 
+/// Added by Runtime::add_witness; lives until Runtime::remove_witness has returned.
 class Witness {
  public:
   /// Owner numbers that each witness has.
