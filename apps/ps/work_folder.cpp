@@ -9,12 +9,13 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
+#include <sstream>
 
 namespace hyperframes::ps {
 namespace {
@@ -45,7 +46,25 @@ void sync_folder_of(const std::string& file) {
   const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
   const int failure = errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (!synced) throw Error::system(failure, "sync the folder of '" + file + "'");
+  if (!synced)
+    throw Error::system(failure, "sync the folder of '" + file + "'", {}, "check the disk");
+}
+
+/// Empty if there is no such file. One that can't be read is not as good as none.
+std::optional<std::string> read_file(const std::string& file) {
+  const int in = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (in < 0 && errno == ENOENT) return std::nullopt;
+  std::string text;
+  char chunk[4096];
+  ssize_t size = in < 0 ? -1 : 1;
+  while (size > 0 && (size = ::read(in, chunk, sizeof chunk)) > 0)
+    text.append(chunk, static_cast<std::size_t>(size));
+  const int failure = errno;
+  if (in >= 0) ::close(in);
+  if (size < 0)
+    throw Error::system(failure, "read '" + file + "'", {},
+                        "check its owner and mode, and the disk; or choose another --workdir");
+  return text;
 }
 
 /// Either the old contents or the new ones are there, whatever happens; the new ones once it
@@ -53,13 +72,15 @@ void sync_folder_of(const std::string& file) {
 void replace_file(const std::string& file, const std::string& text) {
   const std::string beside = file + ".new";
   const int out = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (out >= 0) errno = ENOSPC;  // what a write that comes out short means
   const bool written =
       out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
       ::fsync(out) == 0;
   const int failure = errno;
   if (out >= 0) ::close(out);
   if (!written || std::rename(beside.c_str(), file.c_str()) != 0)
-    throw Error::system(written ? errno : failure, "write '" + file + "'");
+    throw Error::system(written ? errno : failure, "write '" + file + "'", {},
+                        "check the folder's owner and mode, and the space on its disk");
   sync_folder_of(file);
 }
 
@@ -109,8 +130,8 @@ WorkFolder::WorkFolder(std::string path, const std::string& name)
 
 void WorkFolder::read_or_make_identity(const std::string& name) {
   const std::string file = path_ + "/identity.json";
-  if (std::ifstream in(file); in) {
-    const auto json = nlohmann::json::parse(in, nullptr, false);
+  if (const auto text = read_file(file)) {
+    const auto json = nlohmann::json::parse(*text, nullptr, false);
     if (json.is_object() && json.contains("name") && json["name"].is_string() &&
         json.contains("node_id") && json["node_id"].is_number_unsigned()) {
       identity_ = {json["name"], json["node_id"]};
@@ -131,10 +152,9 @@ void WorkFolder::read_or_make_identity(const std::string& name) {
 
 std::uint64_t WorkFolder::read_number(const char* name) const {
   const std::string file = path_ + "/" + name;
-  std::ifstream in(file);
-  if (!in) return 0;
-  std::string text;
-  std::getline(in, text);
+  const auto found = read_file(file);
+  if (!found) return 0;
+  const std::string text = found->substr(0, found->find('\n'));
   std::uint64_t number = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (failure != std::errc() || end != text.data() + text.size() || number == 0)
@@ -160,8 +180,9 @@ std::string WorkFolder::shard_folder(ShardId shard) const {
 
 // A folder of an older version has no list: its shards come onto it when they are recovered.
 void WorkFolder::read_begun() {
-  std::ifstream in(begun_file());
-  if (!in) return;
+  const auto text = read_file(begun_file());
+  if (!text) return;
+  std::istringstream in(*text);
   ShardId shard = 0;
   while (in >> shard) begun_.insert(shard);
   if (!in.eof())

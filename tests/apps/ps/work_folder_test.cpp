@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -124,4 +125,25 @@ TEST_CASE("a work folder that is in use, is another's or is damaged is refused w
     }
     std::filesystem::remove(path + "/" + file);
   }
+}
+
+TEST_CASE("a file of the work folder that can't be read is no missing file") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  const std::uint64_t node_id = WorkFolder(path, "a").identity().node_id;
+  for (const std::string file : {"identity.json", "incarnation", "cluster", "begun_shards"}) {
+    const std::string at = path + "/" + file, away = at + ".away";
+    const bool was_there = std::filesystem::exists(at);
+    if (was_there) std::filesystem::rename(at, away);
+    std::filesystem::create_symlink(file, at);  // to itself: even root can't open that
+    const auto error = thrown_by([&] { WorkFolder(path, "a"); });
+    INFO(error.what());
+    CHECK(error.code() == std::errc::too_many_symbolic_link_levels);
+    CHECK(std::string(error.what()).find(file) != std::string::npos);
+    CHECK(!error.remedy().empty());
+    CHECK(std::filesystem::is_symlink(at));
+    std::filesystem::remove(at);
+    if (was_there) std::filesystem::rename(away, at);
+  }
+  CHECK(WorkFolder(path, "a").identity().node_id == node_id);
 }
