@@ -27,6 +27,17 @@ spdlog::level::level_enum translate(Level level) noexcept {
   return spdlog::level::off;
 }
 
+/// What HYPERFRAMES_LOG says. A word that is none of the levels' changes nothing.
+spdlog::level::level_enum wanted_level(spdlog::logger& logger) {
+  const char* wanted = std::getenv("HYPERFRAMES_LOG");
+  if (!wanted || !*wanted) return spdlog::level::info;
+  const auto level = spdlog::level::from_str(wanted);
+  if (level != spdlog::level::off || std::string_view(wanted) == "off") return level;
+  logger.warn("HYPERFRAMES_LOG is '{}'; it must be trace, debug, info, warning, error or off",
+              wanted);
+  return spdlog::level::info;
+}
+
 // Never destroyed: a shard may log while the process exits.
 State& state() {
   static State* instance = [] {
@@ -34,8 +45,7 @@ State& state() {
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
     created->logger = std::make_shared<spdlog::logger>("hyperframes", std::move(sink));
     created->logger->set_pattern("%H:%M:%S.%e %^%-7l%$ %v");
-    const char* wanted = std::getenv("HYPERFRAMES_LOG");
-    created->logger->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    created->logger->set_level(wanted_level(*created->logger));
     return created;
   }();
   return *instance;

@@ -64,6 +64,16 @@ TEST_CASE("the supervised example crashes, comes back, and is given up in the en
   CHECK(supervised.wait() == 0);
 }
 
+TEST_CASE("a level that the log does not know is named, and turns nothing off") {
+  const std::string program = EXAMPLE_SUPERVISED;
+  Program loud({"/bin/sh", "-c", "HYPERFRAMES_LOG=loud exec '" + program + "' 2>&1"});
+  const std::string said = loud.rest();
+  CHECK(said.find("HYPERFRAMES_LOG is 'loud'; it must be trace, debug") != std::string::npos);
+  CHECK(said.find("warning") < said.rfind("division by zero"));
+  Program off({"/bin/sh", "-c", "HYPERFRAMES_LOG=off exec '" + program + "' 2>&1"});
+  CHECK(off.rest().find("warning") == std::string::npos);
+}
+
 TEST_CASE("the primer's example prints what the primer says") {
   Program primer({EXAMPLE_PRIMER});
   CHECK(primer.rest() ==
