@@ -7,18 +7,37 @@
 namespace hyperframes::protocol {
 namespace {
 
-constexpr std::string_view keywords[] = {
-    "alignas",  "alignof",  "and",       "asm",       "auto",        "bool",     "break",
-    "case",     "catch",    "char",      "class",     "const",       "continue", "default",
-    "delete",   "do",       "double",    "else",      "enum",        "explicit", "export",
-    "extern",   "false",    "float",     "for",       "friend",      "goto",     "if",
-    "inline",   "int",      "long",      "mutable",   "namespace",   "new",      "not",
-    "operator", "or",       "private",   "protected", "public",      "register", "requires",
-    "return",   "short",    "signed",    "sizeof",    "static",      "struct",   "switch",
-    "template", "this",     "throw",     "true",      "try",         "typedef",  "typename",
-    "union",    "unsigned", "using",     "virtual",   "void",        "volatile", "while",
-    "xor",      "concept",  "constexpr", "consteval", "constinit",   "co_await", "co_return",
-    "co_yield", "decltype", "noexcept",  "nullptr",   "thread_local"};
+constexpr std::string_view keywords[] = {"alignas",       "alignof",     "and",
+                                         "and_eq",        "asm",         "auto",
+                                         "bitand",        "bitor",       "bool",
+                                         "break",         "case",        "catch",
+                                         "char",          "char8_t",     "char16_t",
+                                         "char32_t",      "class",       "co_await",
+                                         "co_return",     "co_yield",    "compl",
+                                         "concept",       "const",       "const_cast",
+                                         "consteval",     "constexpr",   "constinit",
+                                         "continue",      "decltype",    "default",
+                                         "delete",        "do",          "double",
+                                         "dynamic_cast",  "else",        "enum",
+                                         "explicit",      "export",      "extern",
+                                         "false",         "float",       "for",
+                                         "friend",        "goto",        "if",
+                                         "inline",        "int",         "long",
+                                         "mutable",       "namespace",   "new",
+                                         "noexcept",      "not",         "not_eq",
+                                         "nullptr",       "operator",    "or",
+                                         "or_eq",         "private",     "protected",
+                                         "public",        "register",    "reinterpret_cast",
+                                         "requires",      "return",      "short",
+                                         "signed",        "sizeof",      "static",
+                                         "static_assert", "static_cast", "struct",
+                                         "switch",        "template",    "this",
+                                         "thread_local",  "throw",       "true",
+                                         "try",           "typedef",     "typeid",
+                                         "typename",      "union",       "unsigned",
+                                         "using",         "virtual",     "void",
+                                         "volatile",      "wchar_t",     "while",
+                                         "xor",           "xor_eq"};
 
 // Of TableView and of generated views.
 constexpr std::string_view view_members[] = {"buffer",  "root",          "raw",       "verified",
@@ -26,10 +45,10 @@ constexpr std::string_view view_members[] = {"buffer",  "root",          "raw", 
                                              "known",   "release_buffer"};
 // Of Actor and ActorRef, and of what is generated beside methods.
 constexpr std::string_view actor_members[] = {
-    "self",    "node",     "shard",    "stop",    "start",     "monitor", "spawn",
-    "started", "stopping", "on_down",  "service", "id",        "valid",   "ask",
-    "tell",    "try_tell", "is_local", "info",    "find",      "cell",    "scope",
-    "restore", "snapshot", "link",     "unlink",  "trap_exits"};
+    "self",    "node",     "shard",    "stop",    "start",      "monitor",   "spawn",
+    "started", "stopping", "on_down",  "service", "id",         "valid",     "ask",
+    "tell",    "try_tell", "is_local", "info",    "find",       "cell",      "scope",
+    "restore", "snapshot", "link",     "unlink",  "trap_exits", "reference", "destination"};
 
 template <std::size_t N>
 bool contains(const std::string_view (&list)[N], std::string_view name) {

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <hyperframes/actors/protocol/names.hpp>
 #include <hyperframes/actors/protocol/prepare.hpp>
 #include <map>
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace hyperframes::protocol {
 namespace {
@@ -176,13 +179,35 @@ Method read_method(const reflection::RPCCall& source, const Schema& schema,
   return method;
 }
 
+/// A method is up to three functions of its Ref, and one of the actor's.
+void check_method_names(const Service& service) {
+  std::map<std::string, std::string> methods;  // by function
+  for (const Method& method : service.methods) {
+    std::vector<std::string> functions = {method_name(method.name)};
+    if (method.streaming.empty()) {
+      functions.push_back("try_" + snake_case(method.name));
+      if (!method.oneway) functions.push_back("tell_" + snake_case(method.name));
+    }
+    for (const std::string& function : functions) {
+      const auto [entry, is_new] = methods.try_emplace(function, method.name);
+      if (!is_new)
+        throw SchemaError("methods " + entry->second + " and " + method.name + " of " +
+                          service.full_name + " would both be " + function +
+                          "() in C++; rename one of them");
+    }
+  }
+}
+
 void check_ids(const Schema& schema) {
   std::map<std::uint64_t, std::string> names;
   const auto add = [&](const std::string& name) {
     const auto [entry, is_new] = names.try_emplace(id_of(name), name);
-    if (!is_new)
-      throw SchemaError(name + " and " + entry->second +
-                        " have the same type id; rename one of them");
+    if (is_new) return;
+    if (entry->second == name)
+      throw SchemaError("a table or struct and a service are both called " + name +
+                        "; rename one of them");
+    throw SchemaError(name + " and " + entry->second +
+                      " have the same type id; rename one of them");
   };
   for (const auto& object : schema.objects) add(object.full_name);
   for (const auto& service : schema.services) {
@@ -258,6 +283,7 @@ Schema read_schema(const std::filesystem::path& reflection, const std::string& f
     }
   }
   check_ids(schema);
+  for (const Service& service : schema.services) check_method_names(service);
   hide_call_tables(schema);
   return schema;
 }
