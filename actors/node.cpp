@@ -169,7 +169,8 @@ NodeShard& NodeCore::here() {
 // ---- what it does, for people -----------------------------------------------
 
 std::string NodeCore::owner_name(unsigned shard, std::uint32_t owner) const {
-  const std::uint32_t slot = owner - first_owner_;
+  // Not less first_owner_: who asks may see a number from before this node was, while that is set.
+  const std::uint32_t slot = owner % Witness::owners;
   const std::string name = registry.name_in(shard, slot);
   const std::string of_node = " of node '" + options.name + "'";
   if (!name.empty()) return "actor '" + name + "'" + of_node;
