@@ -178,10 +178,11 @@ void detail::check_asio_build(const AsioBuild& program) {
 struct AsioRuntime::Impl : std::enable_shared_from_this<AsioRuntime::Impl> {
   explicit Impl(asio::io_context& context) : timer(context), work(asio::make_work_guard(context)) {}
 
+  using Holds = std::vector<std::unique_lock<std::recursive_mutex>>;
   void step();
   bool cancel_and_look();
-  void finish();
-  bool destroy_tasks();
+  bool finish(bool late);
+  void name_what_is_left(const Holds& holds);
   void tell_done();
 
   std::mutex mutex;
@@ -247,7 +248,8 @@ void AsioRuntime::stop(Duration grace, Done done) {
 void AsioRuntime::Impl::step() {
   std::scoped_lock lock(mutex);
   if (!runtime || stopped) return;
-  if (cancel_and_look() || Clock::read_system() >= limit) return finish();
+  const bool late = Clock::read_system() >= limit;
+  if ((cancel_and_look() || late) && finish(late)) return;
   timer.expires_after(std::chrono::milliseconds(1));
   timer.async_wait([self = shared_from_this()](const asio::error_code&) { self->step(); });
 }
@@ -267,22 +269,27 @@ bool AsioRuntime::Impl::cancel_and_look() {
   return all;
 }
 
-void AsioRuntime::Impl::finish() {
+// False if it is to be tried again: a shard whose tasks had all ended may have begun another turn.
+bool AsioRuntime::Impl::finish(bool late) {
+  Holds holds;
+  for (StrandReactor* reactor : reactors) holds.push_back(reactor->try_hold_turns());
+  const bool all = std::ranges::all_of(holds, [](const auto& held) { return held.owns_lock(); });
+  if (!all && !late) return false;
   stopped = true;
-  if (destroy_tasks()) runtime->end_shards();
+  name_what_is_left(holds);
+  if (all) {
+    // The newest first and shard 0 last: what a first task owns outlives its users.
+    runtime->destroy_tasks();
+    for (StrandReactor* reactor : reactors) reactor->detach();
+    holds.clear();
+    runtime->end_shards();
+  }
   report.clean = report.stragglers.empty();
   tell_done();
+  return true;
 }
 
-// The newest first and shard 0 last: what a first task owns outlives its users. False if a shard
-// is stuck in its turn.
-bool AsioRuntime::Impl::destroy_tasks() {
-  std::vector<std::unique_lock<std::recursive_mutex>> holds;
-  bool all = true;
-  for (StrandReactor* reactor : reactors) {
-    holds.push_back(reactor->try_hold_turns());
-    all = all && holds.back();
-  }
+void AsioRuntime::Impl::name_what_is_left(const Holds& holds) {
   for (unsigned i = 0; i < reactors.size(); ++i) {
     if (!holds[i]) {
       report.stragglers.push_back("shard " + std::to_string(i) + " is stuck in one turn");
@@ -294,10 +301,6 @@ bool AsioRuntime::Impl::destroy_tasks() {
       report.stragglers.push_back(std::move(line));
     }
   }
-  if (!all) return false;
-  runtime->destroy_tasks();
-  for (StrandReactor* reactor : reactors) reactor->detach();
-  return true;
 }
 
 void AsioRuntime::Impl::tell_done() {
