@@ -20,7 +20,7 @@ struct Names final : Witness {
   explicit Names(Runtime& runtime) : runtime(runtime), first(runtime.add_witness(*this)) {}
   ~Names() { runtime.remove_witness(*this); }
   std::string owner_name(unsigned shard, std::uint32_t owner) const override {
-    return "owner " + std::to_string(owner - first) + " of shard " + std::to_string(shard);
+    return "owner " + std::to_string(owner % owners) + " of shard " + std::to_string(shard);
   }
   void dump(Shard& shard, std::string& text) const override {
     text += "  witnessed on " + std::to_string(shard.index()) + "\n";
