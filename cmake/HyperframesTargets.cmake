@@ -181,7 +181,8 @@ function(hyperframes_discover name extent spec labels timeout_s)
   set(script "${CMAKE_CURRENT_BINARY_DIR}/${list}_labels.cmake")
   set(environment "")
   if(HYPERFRAMES_SANITIZE)
-    set(environment "HYPERFRAMES_TIME_SCALE=${HYPERFRAMES_SANITIZER_SLOWDOWN}")
+    set(environment "HYPERFRAMES_TIME_SCALE=${HYPERFRAMES_SANITIZER_SLOWDOWN}"
+        "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt")
   endif()
   file(CONFIGURE OUTPUT "${script}" @ONLY CONTENT [==[
 foreach(test IN LISTS @list@)
