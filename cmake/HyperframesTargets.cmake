@@ -1,5 +1,7 @@
 # Shapes that every folder shares.
 
+include("${CMAKE_CURRENT_LIST_DIR}/HyperframesPrecompile.cmake")  # headers that are parsed once a build
+
 # <hyperframes/runtime/task.hpp> resolves in the tree as it does once installed.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
 file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/hyperframes" SYMBOLIC)
@@ -37,6 +39,7 @@ function(hyperframes_library name)
     target_link_libraries(hyperframes_${name} PRIVATE "${dependency}")
   endforeach()
   hyperframes_share_library(hyperframes_${name})
+  hyperframes_precompile(hyperframes_${name} library)
   if(HYPERFRAMES_INSTALL AND NOT ARG_INTERNAL)
     hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}" "${ARG_EXCLUDE}")
   endif()
@@ -131,6 +134,8 @@ function(hyperframes_test name)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${name}_tests PRIVATE -include "${PROJECT_SOURCE_DIR}/tests/catch_once.hpp")
   endif()
+
+  hyperframes_precompile(${name}_tests test)
 
   if(NOT TARGET threads_tests)
     add_custom_target(threads_tests)
