@@ -100,8 +100,7 @@ NodeShard::NodeShard(NodeCore& core, Shard& shard)
                                             "Messages from peers that did not verify")) {}
 
 NodeShard::~NodeShard() {
-  for (const StreamSlot& slot : streams_)
-    if (slot.end) slot.end->detach();
+  streams_.for_each([](StreamEnd& end) { end.detach(); });
 }
 
 NodeShard& NodeShard::sibling(unsigned shard_index) noexcept { return core.at(shard_index); }
@@ -125,7 +124,7 @@ ActorCell& NodeShard::allocate_cell(Group group) {
     if (next_slot_ % Chunk::size == 0) chunks_.push_back(std::make_unique<Chunk>());
     cell = &chunks_.back()->add(*this, next_slot_++);
   }
-  cell->generation = cell->generation == last_generation ? 1 : cell->generation + 1;
+  ++cell->generation;
   cell->id = actor_id::make(group == Group::system, shard.index(), cell->generation, cell->slot);
   cell->phase = ActorCell::Phase::starting;
   cell->scheduled_in = group;
@@ -141,7 +140,8 @@ void NodeShard::free_cell(ActorCell& cell) noexcept {
   cell.phase = ActorCell::Phase::free;
   cell.handled = 0;
   cell.more.reset();
-  free_cells_.push_back(&cell);
+  // A cell whose ids are used up is taken no more, so that no id ever comes back.
+  if (cell.generation < last_generation) free_cells_.push_back(&cell);
   --actor_count_;
 }
 
@@ -297,95 +297,60 @@ void NodeShard::report_to_parent(Address parent, Address child, ExitReason reaso
 
 // ---- asks that wait for another process -------------------------------------
 
-namespace {
-// 12 bits shard, 24 bits generation, 28 bits slot.
-constexpr int pending_slot_bits = 28, pending_generation_bits = 24;
-constexpr std::uint32_t pending_generation_mask = (1u << pending_generation_bits) - 1;
-}  // namespace
+// The shard's index lies above the number that its table gave.
 
 unsigned shard_of_correlation(std::uint64_t correlation) noexcept {
-  return static_cast<unsigned>(correlation >> (pending_slot_bits + pending_generation_bits));
+  return static_cast<unsigned>(correlation >> SlotTable<Letter>::bits);
 }
 
 std::uint64_t NodeShard::add_pending(Letter* letter) {
-  if (free_pending_.empty()) {
-    free_pending_.push_back(static_cast<std::uint32_t>(pending_.size()));
-    pending_.emplace_back();
-  }
-  const std::uint32_t slot = free_pending_.back();
-  free_pending_.pop_back();
-  Pending& pending = pending_[slot];
-  pending.letter = letter;
-  letter->correlation = slot;
+  const std::uint64_t number = pending_.add(*letter);
+  letter->correlation = pending_.slot_of(number);
   letter->at_peer = true;
-  return std::uint64_t{shard.index()} << (pending_slot_bits + pending_generation_bits) |
-         std::uint64_t{pending.generation} << pending_slot_bits | slot;
+  return std::uint64_t{shard.index()} << pending_.bits | number;
 }
 
 void NodeShard::forget_pending(Letter& letter) noexcept {
-  const std::uint32_t slot = letter.correlation;
-  Pending& pending = pending_[slot];
-  assert(pending.letter == &letter);
-  pending.letter = nullptr;
-  pending.generation = (pending.generation + 1) & pending_generation_mask;
-  free_pending_.push_back(slot);
+  pending_.remove(letter.correlation);
   letter.at_peer = false;
 }
 
 Letter* NodeShard::take_pending(std::uint64_t correlation, const RemotePeer& from) noexcept {
-  const auto slot = static_cast<std::uint32_t>(correlation & ((1u << pending_slot_bits) - 1));
-  const auto generation =
-      static_cast<std::uint32_t>(correlation >> pending_slot_bits) & pending_generation_mask;
-  if (slot >= pending_.size()) return nullptr;
-  Letter* letter = pending_[slot].letter;
-  if (!letter || pending_[slot].generation != generation || letter->peer != &from) return nullptr;
+  Letter* const letter = pending_.find(correlation);
+  if (!letter || letter->peer != &from) return nullptr;
   forget_pending(*letter);
   return letter;
 }
 
 void NodeShard::fail_pending(RemotePeer& peer, const Error& reason) noexcept {
-  for (std::size_t slot = 0; slot < pending_.size(); ++slot) {
-    Letter* letter = pending_[slot].letter;
-    if (!letter || letter->peer != &peer) continue;
-    forget_pending(*letter);
-    set_failure(*letter, reason);
-    letter->waiting->came_back(letter);
-  }
+  pending_.for_each([&](Letter& letter) {
+    if (letter.peer != &peer) return;
+    forget_pending(letter);
+    set_failure(letter, reason);
+    letter.waiting->came_back(&letter);
+  });
 }
 
 // ---- streams ----------------------------------------------------------------
 
 // Numbers are made as those of asks are.
 std::uint64_t NodeShard::add_stream(StreamEnd& end) {
-  if (free_streams_.empty()) {
-    free_streams_.push_back(static_cast<std::uint32_t>(streams_.size()));
-    streams_.emplace_back();
-  }
-  const std::uint32_t slot = free_streams_.back();
-  free_streams_.pop_back();
-  streams_[slot].end = &end;
-  return std::uint64_t{shard.index()} << (pending_slot_bits + pending_generation_bits) |
-         std::uint64_t{streams_[slot].generation} << pending_slot_bits | slot;
+  return std::uint64_t{shard.index()} << streams_.bits | streams_.add(end);
 }
 
 void NodeShard::forget_stream(std::uint64_t number) noexcept {
-  const auto slot = static_cast<std::uint32_t>(number & ((1u << pending_slot_bits) - 1));
-  streams_[slot].end = nullptr;
-  // Never 0, which stands for no number.
-  streams_[slot].generation =
-      std::max(1u, (streams_[slot].generation + 1) & pending_generation_mask);
-  free_streams_.push_back(slot);
+  streams_.remove(streams_.slot_of(number));
 }
 
 StreamEnd* NodeShard::find_stream(std::uint64_t number) noexcept {
-  const auto slot = static_cast<std::uint32_t>(number & ((1u << pending_slot_bits) - 1));
-  if (slot >= streams_.size() || !streams_[slot].end) return nullptr;
-  return streams_[slot].end->number() == number ? streams_[slot].end : nullptr;
+  StreamEnd* const end = streams_.find(number);
+  return end && end->number() == number ? end : nullptr;
 }
 
 void NodeShard::fail_streams(RemotePeer& peer, const Error& reason) noexcept {
-  for (std::size_t slot = 0; slot < streams_.size(); ++slot)
-    if (StreamEnd* end = streams_[slot].end; end && end->peer() == &peer) end->fail(reason);
+  streams_.for_each([&](StreamEnd& end) {
+    if (end.peer() == &peer) end.fail(reason);
+  });
 }
 
 // ---- dead letters -----------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/detail/slot_table.hpp>
 #include <hyperframes/actors/detail/unwound.hpp>
 #include <hyperframes/actors/spawn_options.hpp>
 #include <hyperframes/runtime/metrics.hpp>
@@ -123,7 +124,7 @@ class NodeShard {
   /// Null if it has ended, or never was.
   StreamEnd* find_stream(std::uint64_t number) noexcept;
   void fail_streams(RemotePeer& peer, const Error& reason) noexcept;
-  std::size_t stream_ends() const noexcept { return streams_.size() - free_streams_.size(); }
+  std::size_t stream_ends() const noexcept { return streams_.size(); }
 
   // ---- dead letters ---------------------------------------------------------
 
@@ -170,20 +171,10 @@ class NodeShard {
   std::size_t actor_count_ = 0;
   bool closed_ = false;
 
-  struct Pending {
-    Letter* letter = nullptr;
-    std::uint32_t generation = 1;
-  };
-  struct StreamSlot {
-    StreamEnd* end = nullptr;
-    std::uint32_t generation = 1;
-  };
-  std::vector<StreamSlot> streams_;
-  std::vector<std::uint32_t> free_streams_;
+  SlotTable<StreamEnd> streams_;
   std::map<std::uint64_t, Watch*> watches_;
   std::uint64_t next_watch_ = 0;
-  std::vector<Pending> pending_;
-  std::vector<std::uint32_t> free_pending_;
+  SlotTable<Letter> pending_;
 };
 
 }  // namespace hyperframes::detail
