@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
@@ -23,20 +25,37 @@ Armed& armed() {
   return instance;
 }
 
-bool read_environment() {
-  const char* text = std::getenv("HYPERFRAMES_FAILPOINT");
-  if (!text) return false;
-  const std::string value(text);
+// NAME=ACTION or NAME=ACTION:NUMBER; empty if `value` is, or what is wrong with it.
+std::string parse(const std::string& value, Armed& point) {
   const auto equals = value.find('=');
-  if (equals == std::string::npos) return false;
-  Armed& point = armed();
+  if (equals == std::string::npos || equals == 0) return "there is no '=' behind a name";
   point.name = value.substr(0, equals);
   point.action = value.substr(equals + 1);
   if (const auto colon = point.action.find(':'); colon != std::string::npos) {
-    point.number = std::strtoul(point.action.c_str() + colon + 1, nullptr, 10);
+    const char* const begin = point.action.data() + colon + 1;
+    const char* const end = point.action.data() + point.action.size();
+    const auto [rest, fault] = std::from_chars(begin, end, point.number);
+    if (fault != std::errc() || rest != end || point.number == 0)
+      return "'" + std::string(begin, end) + "' is no number from 1";
     point.action.resize(colon);
   }
-  return true;
+  for (const char* known : {"kill", "stop", "sleep", "error"})
+    if (point.action == known) return {};
+  return "there is no action '" + point.action + "'";
+}
+
+// Runs before main, where nothing catches and no log is set up: what is wrong is said, and no point
+// is armed.
+bool read_environment() {
+  const char* text = std::getenv("HYPERFRAMES_FAILPOINT");
+  if (!text || !*text) return false;
+  const std::string fault = parse(text, armed());
+  if (fault.empty()) return true;
+  std::fprintf(stderr,
+               "HYPERFRAMES_FAILPOINT='%s' arms nothing: %s; give it as NAME=ACTION or "
+               "NAME=ACTION:NUMBER, with kill, stop, sleep or error as the action\n",
+               text, fault.c_str());
+  return false;
 }
 
 }  // namespace
