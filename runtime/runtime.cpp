@@ -199,6 +199,17 @@ void Runtime::let_witnesses_dump(Shard& shard, std::string& text) const {
 
 namespace {
 
+void check_limits(const Shard::Options& options) {
+  const auto check = [](bool fine, const char* what) {
+    if (!fine)
+      throw Error(Errc::invalid_argument, "start a runtime", std::string(what) + " is 0",
+                  "leave it as it is, or give it at least 1");
+  };
+  check(options.turn_work_limit > 0, "turn_work_limit");
+  check(options.turn_time_limit > Duration::zero(), "turn_time_limit");
+  check(options.ring_capacity > 0, "ring_capacity");
+}
+
 void check_groups(const Shard::Options& options) {
   const std::string tried = "start a runtime with scheduling groups";
   const auto refuse = [&](std::string found, const char* remedy) {
@@ -239,6 +250,7 @@ Group Runtime::group(std::string_view name) const {
 }
 
 Runtime::Runtime(Options options) : options_(options), threaded_(true) {
+  check_limits(options_.shard);
   check_groups(options_.shard);
   if (options_.shards == 0) options_.shards = static_cast<unsigned>(usable_cores().size());
   offload_ = make_thread_offload(options_.offload_threads);
@@ -320,6 +332,7 @@ void Runtime::start_threads() {
 Runtime::Runtime(Options options, std::vector<std::unique_ptr<Reactor>> reactors,
                  std::unique_ptr<Offload> offload)
     : options_(options), offload_(std::move(offload)) {
+  check_limits(options_.shard);
   check_groups(options_.shard);
   for (auto& reactor : reactors) {
     Shard::Options shard = options_.shard;
@@ -377,12 +390,12 @@ bool Runtime::await_end(std::size_t shard, Time until) {
 
 Runtime::~Runtime() {
   const Time limit = after(std::max(options_.stop_deadline, timing().scaled(1s)));
-  stop(options_.stop_deadline);
+  stop_threads(options_.stop_deadline);
   shut_down(limit);
 }
 
 void Runtime::shut_down(Time limit) {
-  stop(Duration::zero());
+  stop_threads(Duration::zero());
   for (std::size_t i = 0; i < threads_.size(); ++i) {
     if (!threads_[i].joinable()) continue;
     if (!await_end(i, Clock::read_system())) {
@@ -456,11 +469,24 @@ void Runtime::survey(Survey& survey, Time limit,
   survey.lines = std::move(answers->lines);
 }
 
-Runtime::StopReport Runtime::stop(Duration deadline) {
-  Shard* const here = Shard::current();
+void Runtime::require_foreign_thread(const char* tried) const {
+  const Shard* const here = Shard::current();
   if (threaded_ && here && &here->runtime() == this)
-    throw Error(Errc::invalid_argument, "stop a runtime", "called on one of its own shards",
-                "stop it from another thread");
+    throw Error(Errc::invalid_argument, tried,
+                "called on one of the runtime's own shards, which it would wait for",
+                "call it on another thread; a coroutine can await call_on, or hf::offload");
+}
+
+Runtime::StopReport Runtime::stop(Duration deadline) {
+  if (!threaded_)
+    throw Error(Errc::invalid_argument, "stop a runtime",
+                "the program runs its turns, so it can't wait for them here",
+                "stop what runs them: AsioRuntime::async_stop, or the end of the simulated node");
+  require_foreign_thread("stop a runtime");
+  return stop_threads(deadline);
+}
+
+Runtime::StopReport Runtime::stop_threads(Duration deadline) {
   std::scoped_lock lock(stop_mutex_);
   if (std::exchange(stopped_, true) || !threaded_) return report_;
   stall_watch_.reset();
@@ -561,6 +587,7 @@ void Runtime::on_every_shard(std::function<void(Shard&)> function) {
     }
     return;
   }
+  require_foreign_thread("run something on every shard");
   Survey all(shards_.size());
   survey(all, no_deadline, [&function](Shard& shard) {
     function(shard);

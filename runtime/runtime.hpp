@@ -8,8 +8,9 @@
 // joins them, and names those that did not end by the deadline; nothing is resumed after that.
 //
 // Those functions that say "from a foreign thread" block it until shards have answered: on a shard
-// they would wait for themselves. A coroutine reaches other shards by runtime/call_on.hpp. Asio
-// programs embed one by runtime/asio.hpp.
+// of the runtime they would wait for themselves, and throw Errc::invalid_argument instead. A
+// coroutine reaches other shards by runtime/call_on.hpp. Asio programs embed one by
+// runtime/asio.hpp.
 #pragma once
 
 #include <condition_variable>
@@ -58,7 +59,7 @@ class Runtime {
 
   /// Starts the threads, and returns when all shards run. Throws Errc::unsupported, or the system's
   /// error, if a driver can't start, naming the limit that stood in the way; Errc::invalid_argument
-  /// for groups that make no sense (GroupOptions).
+  /// for limits and groups that make no sense (Shard::Options, GroupOptions).
   explicit Runtime(Options options);
   Runtime() : Runtime(Options()) {}
   /// For drivers that bring their own loop, one for each shard: no threads; the caller runs each
@@ -92,7 +93,8 @@ class Runtime {
   /// a few seconds longer at most, so that shards get a chance to answer. One that is stuck in a
   /// turn can't be joined: it is named among the stragglers, resumes nothing more, and the
   /// destructor waits for it; what is posted there meanwhile is answered when it comes back. Later
-  /// calls return the first one's report. Not from a shard.
+  /// calls return the first one's report. From a foreign thread. Errc::invalid_argument where the
+  /// program runs the turns: there the driver's own stop does all of it.
   StopReport stop(Duration deadline);
   /// Runs `function` on every shard, at the same time where they have threads, from a foreign
   /// thread, and waits. It must not throw.
@@ -105,6 +107,9 @@ class Runtime {
   void run_left_over();
   /// Turns that outlasted the stall threshold so far. From any thread.
   std::uint64_t stall_count() const noexcept { return stalls_.load(std::memory_order_relaxed); }
+  /// Throws Errc::invalid_argument, which says what was tried, on a shard of this runtime that has
+  /// a thread: for what is about to wait for all of them.
+  void require_foreign_thread(const char* tried) const;
   /// All counters, summed over the shards. From a foreign thread.
   std::vector<MetricSample> collect_metrics();
   /// The chains of lines that every task and every actor of every shard waits on, and which shards
@@ -140,6 +145,7 @@ class Runtime {
   class StallWatch;
   struct Survey;
   void start_threads();
+  StopReport stop_threads(Duration deadline);
   std::unique_ptr<Reactor> make_reactor(std::exception_ptr& refusal) const;
   void connect_rings();
   void run_shard(Shard& shard);
@@ -235,6 +241,7 @@ template <class Function>
 auto Runtime::run(Function function, unsigned shard) {
   using Value = typename std::invoke_result_t<Function&, Runtime&>::value_type;
   using Outcome = detail::Outcome<Value>;
+  require_foreign_thread("run a task to its end");
   auto body = [](Runtime& runtime, Function& function,
                  std::shared_ptr<Outcome> outcome) -> Task<void> {
     try {

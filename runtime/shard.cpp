@@ -83,6 +83,11 @@ Offload& Shard::offload() const noexcept { return runtime_.offload(); }
 
 void Shard::spawn(Task<void> task, Group group, std::source_location from) {
   assert(current() == this && "spawn on the shard itself; from elsewhere use call_on or post");
+  if (static_cast<std::size_t>(group) >= groups_in_use_)
+    throw Error(Errc::invalid_argument, "spawn a task",
+                "the runtime has no scheduling group of number " +
+                    std::to_string(static_cast<unsigned>(group)),
+                "take one that Runtime::group gives");
   if (closed_) return;
   auto* root = new Root(*this, from);
   roots_.push_back(*root);

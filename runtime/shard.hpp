@@ -92,7 +92,8 @@ class Shard : public detail::ShardCore {
   /// Starts `task` here, owned by the shard; it is cancelled and joined when the runtime stops.
   /// An exception that leaves it is logged with the place it was spawned from. Once the shard has
   /// stopped, `task` is destroyed instead. On this shard only. It is queued, and begins after this
-  /// has returned; nobody can await it: a Scope's tasks can be.
+  /// has returned; nobody can await it: a Scope's tasks can be. Errc::invalid_argument for a group
+  /// that the runtime has not.
   void spawn(Task<void> task, Group group = Group::user,
              std::source_location from = std::source_location::current());
 

@@ -379,6 +379,18 @@ TEST_CASE("a foreign thread runs tasks on embedded shards") {
   thread.join();
 }
 
+TEST_CASE("stopping an embedded runtime as if it had threads is refused, not called clean") {
+  asio::io_context context;
+  AsioRuntime embedded(context);
+  try {
+    embedded.runtime().stop(1s);
+    FAIL("it was not refused");
+  } catch (const Error& error) {
+    CHECK(error.is(Errc::invalid_argument));
+    CHECK(error.remedy().find("async_stop") != std::string::npos);
+  }
+}
+
 // ---- Completion tokens
 
 TEST_CASE("a callback gets the value or the exception, later and on its executor") {

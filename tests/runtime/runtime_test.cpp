@@ -446,6 +446,55 @@ TEST_CASE("stopping from one of the runtime's own shards is refused") {
   CHECK(refused);
 }
 
+TEST_CASE("whatever would make a shard wait for itself is refused there") {
+  Runtime runtime({.shards = 2});
+  const auto refusal = [](auto call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.is(Errc::invalid_argument) &&
+             error.found().find("own shards") != std::string::npos;
+    }
+    return false;
+  };
+  runtime.run([&](Runtime& runtime) -> Task<void> {
+    CHECK(refusal([&] { runtime.run([](Runtime&) -> Task<void> { co_return; }); }));
+    CHECK(refusal([&] { runtime.run([](Runtime&) -> Task<void> { co_return; }, 1); }));
+    CHECK(refusal([&] { runtime.on_every_shard([](Shard&) {}); }));
+    CHECK(refusal([&] { runtime.collect_metrics(); }));
+    co_return;
+  });
+  CHECK(runtime.stop(timing().scaled(5s)).clean);
+}
+
+TEST_CASE("a runtime with limits under which nothing can run is refused, with the limit's name") {
+  const auto refused = [](Shard::Options shard, const char* name) {
+    try {
+      Runtime runtime({.shards = 1, .shard = shard});
+    } catch (const Error& error) {
+      return error.is(Errc::invalid_argument) && error.found().find(name) != std::string::npos;
+    }
+    return false;
+  };
+  CHECK(refused({.turn_work_limit = 0}, "turn_work_limit"));
+  CHECK(refused({.turn_time_limit = 0us}, "turn_time_limit"));
+  CHECK(refused({.ring_capacity = 0}, "ring_capacity"));
+}
+
+TEST_CASE("a task for a group that the runtime has not is refused, not queued for nobody") {
+  Runtime runtime({.shards = 1});
+  const bool refused = runtime.run([](Runtime&) -> Task<bool> {
+    bool told = false;
+    try {
+      Shard::current()->spawn(co_invoke([]() -> Task<void> { co_return; }), Group{5});
+    } catch (const Error& error) {
+      told = error.is(Errc::invalid_argument);
+    }
+    co_return told;
+  });
+  CHECK(refused);
+}
+
 TEST_CASE("stopping with calls and offloaded work in flight leaks and resumes nothing") {
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> ended{0};
