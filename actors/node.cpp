@@ -7,6 +7,7 @@
 #include <hyperframes/actors/detail/remote.hpp>
 #include <hyperframes/actors/detail/watch.hpp>
 #include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
@@ -96,6 +97,7 @@ std::vector<std::string> Registry::names() const {
 
 NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
     : node(node), runtime(runtime), options(std::move(given)) {
+  runtime.require_foreign_thread("start a node");
   shards_.resize(runtime.shard_count());
   first_owner_ = runtime.add_witness(*this);
   runtime.on_every_shard([this](Shard& shard) {
@@ -363,21 +365,38 @@ Task<RemoteNode> Node::connect(net::Endpoint endpoint, Within within) {
   co_return RemoteNode(*co_await core_->connect(std::move(endpoint), detail::resolve(within)));
 }
 
+namespace {
+/// Notes whether it ended in time.
+Task<void> await_end(detail::NodeCore* core, detail::Destination actor, Time limit, bool* ended) {
+  try {
+    co_await detail::JoinWaiter(&core->here(), actor, limit);
+    *ended = true;
+  } catch (const Error& error) {
+    if (!error.is(Errc::deadline_exceeded)) throw;
+  }
+}
+}  // namespace
+
+// All are told, and waited for, at the same time: who is slow uses up nobody else's grace.
 Task<std::vector<std::string>> Node::close(Duration grace) {
   const Time limit = after(grace);
-  std::vector<std::string> left;
+  std::vector<std::pair<detail::Address, std::string>> actors;
   for (unsigned shard = 0; shard < core_->shard_count(); ++shard) {
     detail::NodeShard* part = &core_->at(shard);
-    const auto actors = co_await call_on(part->shard, [part] { return part->stop_all(); });
-    for (const auto& [address, name] : actors) {
-      try {
-        const detail::Destination to{address.cell, nullptr, address.id};
-        co_await detail::JoinWaiter(&core_->here(), to, limit);
-      } catch (const Error& error) {
-        if (!error.is(Errc::deadline_exceeded)) throw;
-        left.push_back(name.empty() ? "actor " + std::to_string(address.id) : name);
-      }
-    }
+    const auto told = co_await call_on(part->shard, [part] { return part->stop_all(); });
+    actors.insert(actors.end(), told.begin(), told.end());
+  }
+  const auto ended = std::make_unique<bool[]>(actors.size());
+  std::vector<Task<void>> ends;
+  for (std::size_t i = 0; i < actors.size(); ++i) {
+    const detail::Address& actor = actors[i].first;
+    ends.push_back(await_end(core_.get(), {actor.cell, nullptr, actor.id}, limit, &ended[i]));
+  }
+  co_await when_all(std::move(ends));
+  std::vector<std::string> left;
+  for (std::size_t i = 0; i < actors.size(); ++i) {
+    const auto& [address, name] = actors[i];
+    if (!ended[i]) left.push_back(name.empty() ? "actor " + std::to_string(address.id) : name);
   }
   if (core_->options.network)
     co_await core_->network().close(std::max(limit - Clock::now(), Duration(1ms)));

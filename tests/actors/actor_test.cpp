@@ -1,6 +1,7 @@
 #include <hyperframes/actors/actor.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/scope.hpp>
 
@@ -145,6 +146,26 @@ TEST_CASE("an actor that does not end in its grace period is destroyed, and name
     co_await scope.join();
   });
   CHECK(log.has("stubborn"));
+}
+
+TEST_CASE("closing a node names the actor that is slow, and not those that only come after it") {
+  Log log;
+  World world(2);
+  const auto left = world.run([&]() -> Task<std::vector<std::string>> {
+    struct Slow final : demo::OtherCounter::Actor {
+      Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+        co_await hf::shielded(wait());
+        reply.send({});
+      }
+      static Task<void> wait() { co_await hf::sleep_for(1h); }
+    };
+    auto slow = co_await world.node.spawn<Slow>({.name = "slow", .shard = 0});
+    co_await world.node.spawn<Counter>({.name = "quick", .shard = 1});
+    co_await slow.tell_add({});
+    co_await hf::sleep_for(1ms);
+    co_return co_await world.node.close(1s);
+  });
+  CHECK(left == std::vector<std::string>{"slow"});
 }
 
 TEST_CASE("spawn waits for started, and throws what it throws") {
@@ -316,6 +337,21 @@ TEST_CASE("a node may be destroyed after its runtime was stopped") {
   CHECK(journal.destroyed == 2);
 }
 
+TEST_CASE(
+    "a node that is started on a shard of its runtime is refused, and nothing of it is left") {
+  hf::Runtime runtime({.shards = 2});
+  const bool refused = runtime.run([](hf::Runtime& runtime) -> Task<bool> {
+    try {
+      hf::Node node(runtime);
+    } catch (const hf::Error& error) {
+      co_return error.is(Errc::invalid_argument) && error.tried() == "start a node";
+    }
+    co_return false;
+  });
+  CHECK(refused);
+  const hf::Node node(runtime);
+}
+
 TEST_CASE("a node that ends with actors in the ready queues leaves none of them there") {
   World world(2);
   for (unsigned shard : {0u, 1u})
@@ -395,5 +431,39 @@ TEST_CASE("an actor that stops itself in its constructor ends once it has starte
     auto brief = co_await world.node.spawn<Brief>("brief");
     co_await world.node.join(brief, hf::after(1s));
     CHECK(!world.node.find<demo::OtherCounter>("brief"));
+  });
+}
+
+namespace {
+
+/// Shows where it lives.
+class Placed final : public demo::OtherCounter::Actor {
+ public:
+  explicit Placed(hf::detail::ActorCell** cell) { *cell = hf::detail::cell_being_constructed(); }
+  Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+    reply.send({});
+    return {};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an actor's id never comes back, also when the numbers of its place are used up") {
+  World world;
+  world.run([&]() -> Task<void> {
+    hf::detail::ActorCell *first = nullptr, *last = nullptr, *next = nullptr;
+    auto stale = co_await world.node.spawn<Placed>("first", &first);
+    world.node.stop(stale);
+    co_await hf::sleep_for(1ms);
+    first->generation = (1u << hf::detail::actor_id::generation_bits) - 2;
+    auto older = co_await world.node.spawn<Placed>("last", &last);
+    CHECK(last == first);
+    world.node.stop(older);
+    co_await hf::sleep_for(1ms);
+    auto newer = co_await world.node.spawn<Placed>("next", &next);
+    CHECK(next != first);
+    CHECK(co_await code_of<demo::Sum>(older.add({.name = "nobody"})) == Errc::actor_down);
+    CHECK(co_await code_of<demo::Sum>(stale.add({.name = "nobody"})) == Errc::actor_down);
+    co_await newer.add({.name = "somebody"});
   });
 }
