@@ -15,6 +15,7 @@
 #include <asio/read_until.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/strand.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/write.hpp>
@@ -181,13 +182,18 @@ asio::awaitable<void> serve(tcp::socket socket, const Service& service) {
 }
 
 asio::awaitable<void> accept(tcp::acceptor& acceptor, const Service& service) {
+  asio::steady_timer pause(acceptor.get_executor());
   while (acceptor.is_open()) {
     asio::error_code failure;
     // A strand each, since the io_context may have several threads.
     tcp::socket socket =
         co_await acceptor.async_accept(asio::make_strand(acceptor.get_executor()),
                                        asio::redirect_error(asio::use_awaitable, failure));
-    if (failure) continue;
+    if (failure) {  // too many open files, say: trying at once would only spin
+      pause.expires_after(100ms);
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, failure));
+      continue;
+    }
     const auto executor = socket.get_executor();
     asio::co_spawn(executor, serve(std::move(socket), service), asio::detached);
   }

@@ -52,9 +52,14 @@ int main(int argument_count, char** arguments) {
                                       "counts how often the word stands in the text\n";
     return help ? 0 : 2;
   }
-  hf::Runtime runtime({.shards = 1});
-  hf::Node node(runtime);
-  runtime.run([&](hf::Runtime&) { return run(&node, word); });
-  runtime.run([&](hf::Runtime&) { return node.close(2s); });
+  try {
+    hf::Runtime runtime({.shards = 1});
+    hf::Node node(runtime);
+    runtime.run([&](hf::Runtime&) { return run(&node, word); });
+    runtime.run([&](hf::Runtime&) { return node.close(2s); });
+  } catch (const hf::Error& error) {
+    std::cerr << "example_inbox: " << error.what() << '\n';
+    return 1;
+  }
   return 0;
 }

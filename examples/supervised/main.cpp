@@ -75,9 +75,14 @@ int main(int argument_count, char** arguments) {
                                       "crashes an actor until its supervisor gives it up\n";
     return help ? 0 : 2;
   }
-  hf::Runtime runtime({.shards = 1});
-  hf::Node node(runtime);
-  runtime.run([&](hf::Runtime&) { return run(&node); });
-  runtime.run([&](hf::Runtime&) { return node.close(2s); });
+  try {
+    hf::Runtime runtime({.shards = 1});
+    hf::Node node(runtime);
+    runtime.run([&](hf::Runtime&) { return run(&node); });
+    runtime.run([&](hf::Runtime&) { return node.close(2s); });
+  } catch (const hf::Error& error) {
+    std::cerr << "example_supervised: " << error.what() << '\n';
+    return 1;
+  }
   return 0;
 }
