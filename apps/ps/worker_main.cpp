@@ -46,10 +46,12 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name, "This worker's name (default: host and process)");
   app.add_option("--ledger", options.ledger,
                  "File that notes each acknowledged push, for 'hyperframes audit'");
-  app.add_flag("--evaluate", options.evaluate, "Print AUC and logloss on the data; train nothing");
+  CLI::Option* const evaluate = app.add_flag("--evaluate", options.evaluate,
+                                             "Print AUC and logloss on the data; train nothing");
   app.add_option("--predictions", options.predictions,
-                 "With --evaluate: file for a line 'sample,label,prediction' a sample");
-  app.add_flag("--json", options.json, "With --evaluate: print them as JSON");
+                 "With --evaluate: file for a line 'sample,label,prediction' a sample")
+      ->needs(evaluate);
+  app.add_flag("--json", options.json, "With --evaluate: print them as JSON")->needs(evaluate);
   app.add_option("--key_file", options.key_file, "Secret that all processes share");
   app.add_flag("--insecure", options.insecure, "Connect beyond loopback without a key");
   app.add_option("--http_addr", options.http_addr,

@@ -160,6 +160,8 @@ TEST_CASE("a worker says what is wrong with its options, and ends") {
   refuses(on(data, model, {"--unit_batches", "2000"}), "--unit_batches");
   refuses(on(data, model, {"--checkpoint_resume", "maybe"}), "--checkpoint_resume");
   refuses(on(data, model, {"--nonsense"}), "--nonsense");
+  refuses(on(data, model, {"--json"}), "--json requires --evaluate");
+  refuses(on(data, model, {"--predictions", scene.path("p")}), "--predictions requires --evaluate");
   refuses(on(data, model, {"--job", "a/b"}), "slash");
   refuses(on(data, model, {"--ledger", scene.path("nowhere/ledger")}), "nowhere/ledger");
   refuses(on(data, model, {"--evaluate", "--job", "another"}), "another");
