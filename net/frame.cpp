@@ -39,7 +39,13 @@ FrameFault check_sizes(const FrameHeader& header, const FrameLimits& limits) noe
       if (header.length) return FrameFault::length;
       return header.total && header.total <= limits.message_bytes ? FrameFault::none
                                                                   : FrameFault::total;
+    case grant:
+    case withdraw:
+      if (header.length) return FrameFault::length;
+      return header.message ? FrameFault::none : FrameFault::range;
     case refuse:
+      if (header.length > FrameLimits::largest_text) return FrameFault::length;
+      return header.message ? FrameFault::none : FrameFault::range;
     case close:
       return header.length <= FrameLimits::largest_text ? FrameFault::none : FrameFault::length;
     case hello:

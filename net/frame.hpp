@@ -90,7 +90,7 @@ enum class FrameFault : std::uint8_t {
   channel,   ///< A channel that was not opened.
   length,    ///< More payload than a frame of its kind may have.
   total,     ///< A message that is too short to be one, or larger than the limit.
-  range,     ///< Offset and length lie outside the message.
+  range,     ///< Offset and length lie outside the message, or no message is named.
   sequence,  ///< Missing where it is needed, or the other way round.
 };
 std::string_view name(FrameFault fault) noexcept;

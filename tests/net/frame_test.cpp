@@ -105,6 +105,20 @@ TEST_CASE("a frame header with a garbage length is refused before anything depen
   CHECK(fault_of_field(16, ~std::uint64_t{0} - 100) == FrameFault::range);
 }
 
+TEST_CASE("a frame about a message names one") {
+  for (const FrameKind kind : {FrameKind::data, FrameKind::announce, FrameKind::grant,
+                               FrameKind::refuse, FrameKind::withdraw}) {
+    INFO(name(kind));
+    FrameHeader header = a_data_frame();
+    header.kind = kind;
+    header.offset = 0;
+    if (kind != FrameKind::data) header.length = 0;
+    CHECK(decode(encoded(header), FrameLimits(), header) == FrameFault::none);
+    header.message = 0;
+    CHECK(decode(encoded(header), FrameLimits(), header) == FrameFault::range);
+  }
+}
+
 TEST_CASE("a frame of a kind without payload may not have one") {
   for (const FrameKind kind : {FrameKind::announce, FrameKind::grant, FrameKind::withdraw,
                                FrameKind::credit, FrameKind::acknowledge, FrameKind::heartbeat}) {

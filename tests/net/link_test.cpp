@@ -269,6 +269,38 @@ TEST_CASE("a large ask that is refused as it gives up keeps no room for its answ
   node.step([&] { CHECK(wire.hear(FrameKind::data).size() == 1); });
 }
 
+TEST_CASE("a peer that refuses what was not announced gets no room that was not promised to it") {
+  for (const FrameKind kind : {FrameKind::refuse, FrameKind::grant, FrameKind::withdraw}) {
+    INFO(name(kind));
+    WireNode node;
+    Wire& wire = node.add_wire();
+    std::error_code code;
+    // It waits for credit, and nothing is announced.
+    node.step([&] {
+      const auto ask_and_wait = [](net::SessionRef session,
+                                   std::error_code* code) -> hf::Task<void> {
+        try {
+          co_await session->send(ask(4096), Lane::normal, hf::after(1h));
+        } catch (const hf::Error& error) {
+          *code = error.code();
+        }
+      };
+      hf::Shard::current()->spawn(ask_and_wait(node.session(), &code));
+    });
+    node.step([&] { wire.say(kind, Lane::normal, 0); });
+    // An answer that nobody asked for, and in room that nobody kept.
+    Message answer;
+    answer.envelope.kind = MessageKind::reply;
+    answer.envelope.reply_room = 4096;
+    if (wire.alive())
+      node.step([&] { wire.say_message(Lane::normal, 1, answer, net::frame_flag::prepaid); });
+    CHECK(!wire.alive());
+    CHECK(node.handler.count == 0);
+    node.step([&] { node.end_session(); });
+    CHECK(code == hf::Errc::corrupt);
+  }
+}
+
 TEST_CASE("messages of all sizes arrive whole and in order, however their bytes are cut") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
