@@ -388,7 +388,13 @@ void CoordinatorStore::State::place_shards() {
 std::optional<PlacementMap> CoordinatorStore::State::placement() {
   auto row = database.query("SELECT value FROM settings WHERE key = 'placement'");
   if (!row.next()) return std::nullopt;
-  return PlacementMap::decode(row.blob(0));
+  try {
+    return PlacementMap::decode(row.blob(0));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("read the coordinator's database '{}'", database.path()),
+                "in its placement map: " + error.found(),
+                error.remedy().empty() ? "restore it from a copy" : error.remedy());
+  }
 }
 
 std::vector<ServerEntry> CoordinatorStore::State::servers() {

@@ -334,6 +334,13 @@ class Server {
     }
     require_descriptors(shards.size());
     co_await offload([this, shards] { folder_.require_files(shards); });
+    if (options_.durability != Durability::push)
+      log::warning(fmt::format(
+          "pushes are acknowledged before they are on disk (--durability {}): if this host loses "
+          "power, what it acknowledged {} may be lost; the end of this process loses nothing",
+          name(options_.durability),
+          options_.durability == Durability::interval ? "in the last second"
+                                                      : "since the last snapshot"));
     std::vector<Task<void>> starting;
     for (const ShardId shard : shards)
       starting.push_back(own_shard(shard, view->placement->token_of(shard), scope));

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/offload.hpp>
@@ -197,16 +198,21 @@ void WorkFolder::require_files(std::span<const ShardId> shards) const {
     if (!begun_.contains(shard)) continue;
     std::error_code failure;
     std::filesystem::recursive_directory_iterator file(shard_folder(shard), failure), end;
-    while (!failure && file != end && !file->is_regular_file(failure)) file.increment(failure);
+    // A log's header is durable before the shard counts as begun: one without is no log.
+    const auto has_rows = [&] {
+      return file->is_regular_file(failure) && file->file_size(failure) >= segment_header_bytes;
+    };
+    while (!failure && file != end && !has_rows()) file.increment(failure);
     if (!failure && file != end) continue;
     if (failure && failure != std::errc::no_such_file_or_directory)
       throw Error(failure, "look into '" + shard_folder(shard) + "'");
-    throw Error(Errc::not_found, fmt::format("recover parameter shard {}", shard),
-                fmt::format("'{}' is gone or empty, although this server has kept rows there",
-                            shard_folder(shard)),
-                fmt::format("restore it from a copy; or, to lose its rows and begin it anew, take "
-                            "the line {} out of '{}'",
-                            shard, begun_file()));
+    throw Error(
+        Errc::not_found, fmt::format("recover parameter shard {}", shard),
+        fmt::format("'{}' is gone, or its log is empty, although this server has kept rows there",
+                    shard_folder(shard)),
+        fmt::format("restore it from a copy; or, to lose its rows and begin it anew, take "
+                    "the line {} out of '{}'",
+                    shard, begun_file()));
   }
 }
 

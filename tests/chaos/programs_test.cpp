@@ -10,7 +10,8 @@ struct Case {
 };
 
 /// A job of one worker on one server: it ends, and every batch counts once.
-void train(const Case& options) {
+/// `says`: words that must stand in the server's log.
+void train(const Case& options, const std::string& says = {}) {
   Processes scene;
   Arguments server_options = {"--num_shards", "4"};
   server_options.insert(server_options.end(), options.server.begin(), options.server.end());
@@ -24,14 +25,19 @@ void train(const Case& options) {
   CHECK(server.running());
   scene.keeper().stop(server, timing().scaled(20s));
   CHECK(server.ends().back().succeeded());
+  CHECK(contains(scene.text(server), says));
 }
 
 TEST_CASE("a server without a coordinator coordinates") { train({}); }
 TEST_CASE("a server of two core shards serves like one", "[threads]") {
   train({{"--threads", "2"}});
 }
-TEST_CASE("a job trains with --durability interval") { train({{"--durability", "interval"}}); }
-TEST_CASE("a job trains with --durability none") { train({{"--durability", "none"}}); }
+TEST_CASE("a job trains with --durability interval") {
+  train({{"--durability", "interval"}}, "acknowledged in the last second may be lost");
+}
+TEST_CASE("a job trains with --durability none") {
+  train({{"--durability", "none"}}, "acknowledged since the last snapshot may be lost");
+}
 
 TEST_CASE("beyond loopback a key is needed, which all who take part have") {
   Processes scene;

@@ -77,7 +77,7 @@ TEST_CASE("a shard that has begun must have its files, however it lost them") {
     here.require_files(all);
     for (const ShardId shard : all) {
       std::filesystem::create_directories(here.shard_folder(shard) + "/token-1");
-      write(here.shard_folder(shard) + "/token-1/segment", "x");
+      write(here.shard_folder(shard) + "/token-1/segment", std::string(64, 'x'));
     }
     // As an older version left it: nothing is known of these, and nothing is missing.
     std::filesystem::remove_all(here.shard_folder(3));
@@ -93,13 +93,15 @@ TEST_CASE("a shard that has begun must have its files, however it lost them") {
   WorkFolder again(path, "");
   again.require_files(all);
   const auto refused = [&](const std::string& gone) {
-    std::filesystem::remove_all(gone);
+    if (!gone.empty()) std::filesystem::remove_all(gone);
     const Error error = thrown_by([&] { again.require_files(all); });
     INFO(error.what());
     CHECK(error.is(Errc::not_found));
     CHECK(error.found().find("shard-0002") != std::string::npos);
     CHECK(error.remedy().find("begun_shards") != std::string::npos);
   };
+  std::filesystem::resize_file(again.shard_folder(2) + "/token-1/segment", 63);
+  refused({});
   refused(again.shard_folder(2) + "/token-1/segment");
   refused(again.shard_folder(2) + "/token-1");
   refused(again.shard_folder(2));

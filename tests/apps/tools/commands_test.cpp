@@ -243,7 +243,7 @@ echo alone; timeout -s TERM 2 $worker 2>&1 || test $? = 124
   CHECK(contains(first, "hyperframes_worker --evaluate --coordinator_addr 127.0.0.1:"));
   CHECK(contains(second, "was done before this worker came"));
   CHECK(contains(second, "--checkpoint_resume none"));
-  CHECK(contains(between("again", "alone"), "shard-0002' is gone or empty"));
+  CHECK(contains(between("again", "alone"), "shard-0002' is gone, or its log is empty"));
   CHECK(contains(text.substr(text.find("alone\n")), "leaving before it has joined"));
 }
 
