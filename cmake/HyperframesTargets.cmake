@@ -115,12 +115,17 @@ endfunction()
 # out under sanitizers: what it calls other cases call too, and it would compute for minutes. Suites with the label threads,
 # which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
 # Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do, and ThreadSanitizer's
-# build has only the files with such cases.
+# build has only the files with such cases. It also goes without the files of ONE_THREAD, whose cases
+# simulate all shards on one thread, or have none.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 set(HYPERFRAMES_SANITIZER_SLOWDOWN 3)  # stretches time limits and the runtime's own timing promises
 function(hyperframes_test name)
-  cmake_parse_arguments(ARG "THREADED_CASES" "" "LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED_CASES" "" "LINK;LABELS;ONE_THREAD" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  if(HYPERFRAMES_SANITIZE STREQUAL "thread")
+    list(TRANSFORM ARG_ONE_THREAD PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+    list(REMOVE_ITEM sources ${ARG_ONE_THREAD})
+  endif()
   if(ARG_THREADED_CASES AND HYPERFRAMES_SANITIZE STREQUAL "thread")
     hyperframes_keep_threaded(sources)
   endif()
