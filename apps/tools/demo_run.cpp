@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration picture_pause = 100ms;
-constexpr Duration step_limit = 120s;     // for one step that is no training
+constexpr Duration step_limit = 600s;     // for one step that is no training, on a busy machine
 constexpr Duration progress_limit = 60s;  // for a training run to get anywhere
 constexpr Duration back_notice = 4s;      // how long "back after" is shown
 
