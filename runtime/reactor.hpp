@@ -125,6 +125,9 @@ class Reactor {
   virtual void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept = 0;
   /// Closes at once, ignoring errors: for descriptors that nobody waits for.
   virtual void close_now(int descriptor) noexcept = 0;
+  /// The same for a connection, but its peer is told that it broke, not that it ended in order;
+  /// what was not sent yet is dropped.
+  virtual void reset_now(int descriptor) noexcept { close_now(descriptor); }
   /// The same for what `listen` made: nothing listens there any more, and accepts that wait end
   /// with -EINVAL.
   virtual void close_listener(int descriptor) noexcept { close_now(descriptor); }

@@ -470,6 +470,10 @@ void AsioReactor::tune_socket(int descriptor, std::size_t unsent_backlog_bytes) 
   tune(descriptor, unsent_backlog_bytes);
 }
 void AsioReactor::close_now(int descriptor) noexcept { ::close(descriptor); }
+void AsioReactor::reset_now(int descriptor) noexcept {
+  reset_on_close(descriptor);
+  ::close(descriptor);
+}
 // Closing alone would leave it listening for as long as an accept waits on its duplicate.
 void AsioReactor::close_listener(int descriptor) noexcept {
   ::shutdown(descriptor, SHUT_RDWR);

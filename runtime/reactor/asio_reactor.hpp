@@ -29,6 +29,7 @@ class AsioReactor : public Reactor {
   Address local_address(int descriptor) const final;
   void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept final;
   void close_now(int descriptor) noexcept final;
+  void reset_now(int descriptor) noexcept final;
   void close_listener(int descriptor) noexcept final;
   bool has_system_descriptors() const noexcept final { return true; }
   std::size_t in_flight() const noexcept final { return in_flight_; }

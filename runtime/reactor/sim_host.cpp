@@ -431,6 +431,13 @@ void SimReactor::close_now(int descriptor) noexcept {
   if (host_.running && host_.incarnation == incarnation_) host_.close_descriptor(descriptor);
 }
 
+void SimReactor::reset_now(int descriptor) noexcept {
+  if (!host_.running || host_.incarnation != incarnation_) return;
+  if (const SimHandle* handle = host_.find_descriptor(descriptor); handle && handle->stream)
+    host_.streams.reset(*handle->stream);
+  host_.close_descriptor(descriptor);
+}
+
 void SimReactor::close_listener(int descriptor) noexcept {
   if (!host_.running || host_.incarnation != incarnation_) return;
   if (const SimHandle* handle = host_.find_descriptor(descriptor); handle && handle->listener)

@@ -101,6 +101,7 @@ class SimReactor final : public Reactor {
   Address local_address(int descriptor) const override;
   void tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept override;
   void close_now(int descriptor) noexcept override;
+  void reset_now(int descriptor) noexcept override;
   void close_listener(int descriptor) noexcept override;
   std::size_t in_flight() const noexcept override { return in_flight_; }
   bool drain(Time until) noexcept override;

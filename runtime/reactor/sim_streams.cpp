@@ -380,7 +380,8 @@ void SimStreams::feed(SimStream& stream) {
       continue;
     }
     if (stream.broken || stream.end_wanted) {
-      const int error = take_error(stream);
+      // Of a send that has done a part, the next operation is told the error.
+      const int error = done ? 0 : take_error(stream);
       SimReactor::finish(key, done_or(done, error ? error : EPIPE));
       stream.senders.pop_front();
       continue;
@@ -587,12 +588,15 @@ void SimStreams::break_stream(SimStream& stream, int error) {
   }
 }
 
+void SimStreams::reset(SimStream& stream) {
+  if (stream.broken) return;
+  send_reset(*stream.host, *stream.peer_host, stream.peer_id);
+  break_stream(stream, ECONNRESET);
+}
+
 void SimStreams::finish_close(SimStream& stream) {
   if (stream.broken) return;
-  if (!stream.received.empty()) {
-    send_reset(*stream.host, *stream.peer_host, stream.peer_id);
-    return break_stream(stream, ECONNRESET);
-  }
+  if (!stream.received.empty()) return reset(stream);
   stream.end_wanted = true;
   pump(stream);
   forget_if_done(stream);

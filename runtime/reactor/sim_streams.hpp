@@ -109,6 +109,8 @@ class SimStreams {
   void cancel(const OperationKey& key);
   /// The descriptor that stood for it was closed.
   void close(const SimHandle& handle);
+  /// Its program breaks it: the other end is told so, if that can reach it.
+  void reset(SimStream& stream);
   /// The listener is being closed: who waits in accept gets -EINVAL.
   void end_accepts(SimListener& listener);
   /// An operation on it has ended.

@@ -81,4 +81,9 @@ void tune(int descriptor, std::size_t unsent_backlog_bytes) noexcept {
   }
 }
 
+void reset_on_close(int descriptor) noexcept {
+  const linger at_once{1, 0};
+  ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 }  // namespace hyperframes::detail

@@ -17,5 +17,7 @@ int listen_on(const Address& address, int backlog, int flags);
 Address local_address_of(int descriptor);
 /// See Reactor::tune_socket.
 void tune(int descriptor, std::size_t unsent_backlog_bytes) noexcept;
+/// Closing the connection will reset it.
+void reset_on_close(int descriptor) noexcept;
 
 }  // namespace hyperframes::detail

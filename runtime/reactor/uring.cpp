@@ -201,6 +201,10 @@ class UringReactor final : public Reactor {
     }
     ::close(descriptor);
   }
+  void reset_now(int descriptor) noexcept override {
+    detail::reset_on_close(descriptor);
+    close_now(descriptor);
+  }
   // Closing alone would leave it listening for as long as an accept holds the file.
   void close_listener(int descriptor) noexcept override {
     ::shutdown(descriptor, SHUT_RDWR);

@@ -70,6 +70,15 @@ TEST_CASE("a peer that closes with unread bytes resets the connection") {
   });
 }
 
+TEST_CASE("a connection that is reset on purpose has no end in order for its peer") {
+  Bed bed(GENERATE(beds()));
+  bed.run([](Runtime&) -> Task<void> {
+    Pair pair = co_await connected_pair();
+    Shard::current()->reactor().reset_now(pair.far.release());
+    CHECK(co_await outcome_of(pair.near.receive()) == system_error(ECONNRESET));
+  });
+}
+
 TEST_CASE("sending to a peer that is gone fails in the end") {
   Bed bed(GENERATE(beds()));
   bed.run([](Runtime&) -> Task<void> {
