@@ -38,8 +38,11 @@ class Transport {
     virtual void on_filled(std::size_t size) noexcept = 0;
     /// The batch is out: its memory is not read any more, and is given back.
     virtual void on_sent(Segments batch) noexcept = 0;
-    /// The last call. Errc::closed: the peer ended the stream in order.
+    /// Nothing is sent or received any more. Errc::closed: the peer ended the stream in order, as
+    /// the system does for a process that ends. Only `on_released` may still come.
     virtual void on_ended(Error reason) noexcept = 0;
+    /// The system has let go of all that an abandoned transport had given it.
+    virtual void on_released() noexcept {}
 
    protected:
     ~Owner() = default;
@@ -66,6 +69,18 @@ class Transport {
   virtual void send(Segments batch) noexcept = 0;
   /// No callback comes after this. Allowed inside a callback; destroying is not.
   virtual void stop() noexcept = 0;
+
+  /// Whether a link can go on over another transport once this one broke: whether `abandon` works.
+  virtual bool can_be_abandoned() const noexcept { return false; }
+  /// As `stop`, for a link that goes on over another transport. The peer sees that the connection
+  /// broke, not that it ended in order. Returns the batch that `send` has not given back; the
+  /// system may still read it, and still write into the last receive target, until `is_released`.
+  virtual Segments abandon() noexcept {
+    stop();
+    return {};
+  }
+  /// After `abandon`. If it is false then, `on_released` comes.
+  virtual bool is_released() const noexcept { return true; }
 };
 
 /// Where peers connect to. On one shard; nothing listens there any more once it is destroyed.

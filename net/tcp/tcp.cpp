@@ -1,3 +1,7 @@
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <cassert>
 #include <cerrno>
 #include <hyperframes/net/tcp/tcp.hpp>
@@ -21,7 +25,12 @@ class TcpTransport final : public Transport {
       : descriptor_(descriptor), peer_(peer), receiver_(*this), sender_(*this) {}
   ~TcpTransport() override {
     stop();
-    Shard::current()->reactor().close_now(descriptor_);
+    Reactor& reactor = Shard::current()->reactor();
+    if (abandoned_) {
+      if (descriptor_ >= 0) reactor.reset_now(descriptor_);
+    } else {
+      reactor.close_now(descriptor_);
+    }
   }
 
   std::string_view name() const noexcept override { return "tcp"; }
@@ -55,20 +64,36 @@ class TcpTransport final : public Transport {
 
   void start(Owner& owner, std::size_t unsent_backlog_bytes) noexcept override {
     owner_ = &owner;
+    live_ = true;
     Shard::current()->reactor().tune_socket(descriptor_, unsent_backlog_bytes);
     receive_next();
   }
 
   void send(Segments batch) noexcept override {
-    assert(!sending_ && owner_);
+    assert(!sending_ && live_);
     start_send(std::move(batch));
   }
 
   void stop() noexcept override {
+    live_ = false;
     owner_ = nullptr;
-    abandon(receiving_);
-    abandon(sending_);
+    leave_to_driver(receiving_);
+    leave_to_driver(sending_);
   }
+
+  bool can_be_abandoned() const noexcept override { return true; }
+  Segments abandon() noexcept override {
+    live_ = false;
+    abandoned_ = true;
+    Segments batch = std::exchange(whole_, Segments());
+    if (batch.empty() && sending_) batch = sending_->memory;
+    Reactor& reactor = Shard::current()->reactor();
+    if (receiving_) reactor.cancel(receiving_);
+    if (sending_) reactor.cancel(sending_);
+    if (!receiving_ && !sending_) reactor.reset_now(std::exchange(descriptor_, -1));
+    return batch;
+  }
+  bool is_released() const noexcept override { return descriptor_ < 0; }
 
  private:
   struct Receiver final : Completion {
@@ -90,7 +115,7 @@ class TcpTransport final : public Transport {
     TcpTransport& self;
   };
 
-  static void abandon(Operation*& operation) noexcept {
+  static void leave_to_driver(Operation*& operation) noexcept {
     if (!operation) return;
     operation->owner = nullptr;
     Shard::current()->reactor().cancel(std::exchange(operation, nullptr));
@@ -101,8 +126,15 @@ class TcpTransport final : public Transport {
     Shard::current()->reactor().start(operation);
   }
 
+  /// An operation has ended after this transport was abandoned.
+  void release() noexcept {
+    if (!abandoned_ || receiving_ || sending_ || descriptor_ < 0) return;
+    Shard::current()->reactor().reset_now(std::exchange(descriptor_, -1));
+    if (owner_) owner_->on_released();
+  }
+
   void receive_next() noexcept {
-    if (!owner_) return;
+    if (!live_) return;
     if (receiving_) {
       // A stream runs. If the link wants its bytes elsewhere, that has to end first.
       if (pausing_ || owner_->receive_target().empty()) return;
@@ -121,8 +153,9 @@ class TcpTransport final : public Transport {
   }
 
   void on_stream(Operation& operation, std::int64_t result, bool more) noexcept {
+    if (!more) receiving_ = nullptr;
+    if (!live_) return release();
     if (!more) {
-      receiving_ = nullptr;
       const bool paused = std::exchange(pausing_, false);
       if (result == 0) return end(peer_closed());
       const bool usual = (paused && result == -ECANCELED) || is_passing(result) ||
@@ -135,6 +168,7 @@ class TcpTransport final : public Transport {
 
   void on_direct(std::int64_t result) noexcept {
     receiving_ = nullptr;
+    if (!live_) return release();
     if (result == 0) return end(peer_closed());
     if (result < 0 && !is_passing(result)) return end(failure("receive from ", result));
     if (result > 0) owner_->on_filled(static_cast<std::size_t>(result));
@@ -149,7 +183,11 @@ class TcpTransport final : public Transport {
 
   void on_send(Segments memory, std::int64_t result) noexcept {
     sending_ = nullptr;
-    if (result < 0 && !is_passing(result)) return end(failure("send to ", result));
+    if (!live_) return release();
+    if (result < 0 && !is_passing(result)) {
+      if (whole_.empty()) whole_ = std::move(memory);
+      return end(failure("send to ", result));
+    }
     const auto sent = static_cast<std::size_t>(result < 0 ? 0 : result);
     if (sent < memory.size_bytes()) {
       // The owner gets the whole batch back in the end, so the rest goes out from a list of its
@@ -162,16 +200,29 @@ class TcpTransport final : public Transport {
     owner_->on_sent(whole_.empty() ? std::move(memory) : std::exchange(whole_, Segments()));
   }
 
+  // The system tells of a reset once, and a send that had done a part keeps that to itself: what is
+  // left for a receive then looks like an end. A reset behind an end is another matter.
+  bool was_reset() const noexcept {
+    if (!Shard::current()->reactor().has_system_descriptors()) return false;
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    const bool known = ::getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+    if (!known || info.tcpi_state != TCP_CLOSE) return false;
+    int error = 0;
+    size = sizeof error;
+    return ::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != EPIPE;
+  }
   Error peer_closed() const {
+    if (was_reset()) return failure("receive from ", -ECONNRESET);
     return Error(Errc::closed, "receive from " + peer(), "the peer closed the connection");
   }
   Error failure(const char* tried, std::int64_t result) const {
     return Error::system(static_cast<int>(-result), tried + peer());
   }
+  /// What else is in flight ends by `stop` or `abandon`, whichever the owner chooses.
   void end(Error reason) noexcept {
-    Owner* owner = owner_;
-    stop();
-    if (owner) owner->on_ended(std::move(reason));
+    live_ = false;
+    owner_->on_ended(std::move(reason));
   }
 
   int descriptor_;
@@ -181,8 +232,10 @@ class TcpTransport final : public Transport {
   Sender sender_;
   Operation* receiving_ = nullptr;
   Operation* sending_ = nullptr;
+  bool live_ = false;  ///< Started, and neither ended nor stopped.
+  bool abandoned_ = false;
   bool pausing_ = false;
-  Segments whole_;
+  Segments whole_;  ///< The batch being sent, while its rest goes out from a list of its own.
 };
 
 class TcpListener final : public TransportListener {
