@@ -146,6 +146,8 @@ json session_json(const SessionReport& session) {
           {"queued_bytes", session.stats.queued_bytes},
           {"unacknowledged_bytes", session.stats.unacknowledged_bytes},
           {"round_trip_ms", in_ms(session.stats.round_trip)},
+          {"resuming_links", session.stats.resuming_links},
+          {"resumes", session.stats.resumes},
           {"lanes", std::move(lanes)}};
 }
 

@@ -174,6 +174,10 @@ std::uint64_t encoded_length(const std::byte* header) noexcept {
   return load_little<std::uint64_t>(header + at_length);
 }
 
+std::uint64_t encoded_sequence(const std::byte* header) noexcept {
+  return load_little<std::uint64_t>(header + at_sequence);
+}
+
 void finish_encoded(std::byte* header, std::uint64_t sequence,
                     std::uint64_t acknowledgement) noexcept {
   store_little(header + at_sequence, sequence);

@@ -117,9 +117,10 @@ Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size
 bool is_sequenced(FrameKind kind) noexcept;
 
 namespace detail {
-/// For a header that is encoded already: its payload's length, and the fields that are known only
-/// when it leaves, with the checksum over all.
+/// For a header that is encoded already: its payload's length, its sequence, and the fields that
+/// are known only when it leaves, with the checksum over all.
 std::uint64_t encoded_length(const std::byte* header) noexcept;
+std::uint64_t encoded_sequence(const std::byte* header) noexcept;
 void finish_encoded(std::byte* header, std::uint64_t sequence,
                     std::uint64_t acknowledgement) noexcept;
 }  // namespace detail

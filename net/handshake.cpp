@@ -92,6 +92,14 @@ Error wrong_field(std::string_view what, const char* field) {
 
 Error not_verified(std::string_view what) { return malformed(what, "it does not verify"); }
 
+flatbuffers::Optional<std::uint64_t> as_field(const std::optional<std::uint64_t>& value) {
+  return value ? flatbuffers::Optional<std::uint64_t>(*value) : flatbuffers::nullopt;
+}
+
+std::optional<std::uint64_t> from_field(const flatbuffers::Optional<std::uint64_t>& field) {
+  return field ? std::optional<std::uint64_t>(*field) : std::nullopt;
+}
+
 Buffer challenge_payload(const Challenge& challenge) {
   Buffer frame = encode(challenge);
   frame.remove_prefix(FrameHeader::size);
@@ -147,11 +155,11 @@ Buffer encode(const Hello& hello) {
   const NodeDescription& node = hello.node;
   const auto boot_id = builder.CreateString(node.boot_id);
   const auto nonce = bytes_of(builder, hello.nonce);
-  builder.Finish(fb::CreateHello(builder, hello.protocol_lowest, hello.protocol_highest,
-                                 node.node_id, node.incarnation, boot_id, node.capabilities,
-                                 node.shard_count, hello.session, hello.link_index,
-                                 node.max_message_bytes, node.max_fragment_bytes,
-                                 static_cast<fb::Authentication>(node.authentication), nonce));
+  builder.Finish(fb::CreateHello(
+      builder, hello.protocol_lowest, hello.protocol_highest, node.node_id, node.incarnation,
+      boot_id, node.capabilities, node.shard_count, hello.session, hello.link_index,
+      node.max_message_bytes, node.max_fragment_bytes,
+      static_cast<fb::Authentication>(node.authentication), nonce, as_field(hello.delivered)));
   return frame_of(FrameKind::hello, builder);
 }
 
@@ -179,7 +187,8 @@ Buffer encode(const Proof& proof) {
 
 Buffer encode(const Welcome& welcome) {
   flatbuffers::FlatBufferBuilder builder(64);
-  builder.Finish(fb::CreateWelcome(builder, welcome.session, welcome.link_index));
+  builder.Finish(
+      fb::CreateWelcome(builder, welcome.session, welcome.link_index, as_field(welcome.delivered)));
   return frame_of(FrameKind::welcome, builder);
 }
 
@@ -200,6 +209,7 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
   hello.protocol_highest = table->protocol_max();
   hello.session = table->session();
   hello.link_index = table->link_index();
+  hello.delivered = from_field(table->delivered());
   if (!read_bytes(table->nonce(), hello.nonce)) return wrong_field("hello", "nonce");
   if (hello.protocol_lowest > hello.protocol_highest) return wrong_field("hello", "protocol_min");
   if (hello.session == 0) return wrong_field("hello", "session");
@@ -231,7 +241,7 @@ Result<Welcome> decode_welcome(std::span<const std::byte> payload) {
   std::array<std::uint64_t, FrameLimits::largest_handshake / 8> memory;
   const auto* table = verified<fb::Welcome>(payload, memory);
   if (!table) return not_verified("welcome");
-  return Welcome{table->session(), table->link_index()};
+  return Welcome{table->session(), table->link_index(), from_field(table->delivered())};
 }
 
 Result<Reject> decode_reject(std::span<const std::byte> payload) {

@@ -46,6 +46,11 @@ enum class Check : std::uint8_t {
 };
 std::string_view name(Check check) noexcept;
 
+/// Bits of `NodeDescription::capabilities`. What a node does not know of another, it does not use.
+namespace capability {
+inline constexpr std::uint64_t resume = 1;  ///< Takes up a link whose connection broke.
+}
+
 /// What a node says of itself, in a Hello and in a Challenge.
 struct NodeDescription {
   std::uint64_t node_id = 0;
@@ -65,6 +70,8 @@ struct Hello {
   std::uint64_t session = 0;  ///< The connecting node's number of it.
   std::uint32_t link_index = 0;
   Nonce nonce{};
+  /// Only to take up a link whose connection broke: the last frame of it that this node has.
+  std::optional<std::uint64_t> delivered = std::nullopt;
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -85,6 +92,8 @@ struct Proof {
 struct Welcome {
   std::uint64_t session = 0;
   std::uint32_t link_index = 0;
+  std::optional<std::uint64_t> delivered =
+      std::nullopt;  ///< As in the Hello, for a link that is taken up.
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

@@ -4,6 +4,7 @@
 #include <hyperframes/net/detail/little_endian.hpp>
 #include <hyperframes/net/link.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
+#include <hyperframes/runtime/log.hpp>
 #include <new>
 
 namespace hyperframes::net::detail {
@@ -96,6 +97,7 @@ Link::~Link() {
   if (flush_later_.queued) ready.remove(&flush_later_);
   if (report_later_.queued) ready.remove(&report_later_);
   if (pump_later_.queued) ready.remove(&pump_later_);
+  if (go_on_later_.queued) ready.remove(&go_on_later_);
 }
 
 // All of them leave the budget's queue before it serves others from what they had.
@@ -118,20 +120,21 @@ void Link::later(Work& work) noexcept {
 }
 
 void Link::start(Buffer first) {
-  started_ = true;
-  if (!first.empty()) {
-    Segments batch;
-    batch.push_back(hold_here(std::move(first)));
-    sending_ = true;
-    transport_->start(*this, settings_.unsent_backlog_bytes);
-    transport_->send(std::move(batch));
-  } else {
-    transport_->start(*this, settings_.unsent_backlog_bytes);
-  }
+  start_transport(std::move(first));
   for (const Lane lane : all_lanes)
     control(FrameKind::credit, lane, lane == Lane::control ? account_->reply_window() : 0,
             account_->window(lane), frame_flag::window);
+}
+
+void Link::start_transport(Buffer first) {
+  started_ = true;
   shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
+  transport_->start(*this, settings_.unsent_backlog_bytes);
+  if (first.empty()) return;
+  Segments batch;
+  batch.push_back(hold_here(std::move(first)));
+  sending_ = true;
+  transport_->send(std::move(batch));
 }
 
 // ---- Sending: into the queues
@@ -428,6 +431,7 @@ bool Link::queues_empty() const noexcept {
 
 void Link::flush() {
   if (!started_ || sending_ || end_) return;
+  if (resend_next_ < resend_last_) return send_again();
   Segments batch;
   if (!spare_.empty()) {
     batch = std::move(spare_.back());
@@ -438,7 +442,7 @@ void Link::flush() {
     recycle(batch);
     return check_closed();
   }
-  sending_ = true;
+  sending_ = sending_new_ = true;
   owes_ack_ = false;
   ack_sent_ = delivered_;
   unacked_bytes_ = 0;
@@ -593,14 +597,16 @@ bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
 
 void Link::on_sent(Segments batch) noexcept {
   sending_ = false;
-  if (acknowledged_ >= batch_last_) {
-    recycle(batch);
-  } else {
-    retained_bytes_ += batch.size_bytes();
-    retained_.push_back({batch_last_, std::move(batch)});
-  }
+  if (std::exchange(sending_new_, false)) retain(std::move(batch));
   flush();
   check_closed();
+}
+
+/// Until the peer has acknowledged all of it.
+void Link::retain(Segments batch) {
+  if (acknowledged_ >= batch_last_) return recycle(batch);
+  retained_bytes_ += batch.size_bytes();
+  retained_.push_back({batch_last_, std::move(batch)});
 }
 
 void Link::acknowledged(std::uint64_t sequence) noexcept {
@@ -715,7 +721,7 @@ void Link::consume(const std::byte* at, std::size_t size) {
     }
     if (!begin_frame(header)) return;
     if (frame_.kind == FrameKind::data) {
-      if (frame_.length == frame_.total && frame_.length <= size &&
+      if (frame_.length == frame_.total && frame_.length <= size && !in(frame_.lane).active() &&
           in(frame_.lane).grant.message != frame_.message) {
         if (!deliver_at_once(at)) return;
         at += frame_.length;
@@ -754,7 +760,7 @@ bool Link::begin_frame(const std::byte* header) {
 // The common case: all of a small message lies in the chunk.
 bool Link::deliver_at_once(const std::byte* payload) {
   LaneIn& lane = in(frame_.lane);
-  if (lane.active() || frame_.message <= lane.last_message) {
+  if (frame_.message <= lane.last_message) {
     corrupt("message " + std::to_string(frame_.message) + " is out of order");
     return false;
   }
@@ -801,10 +807,12 @@ bool Link::deliver_at_once(const std::byte* payload) {
 // A fragment, or a message that is not here as a whole yet: it gets its memory now.
 bool Link::begin_data() {
   LaneIn& lane = in(frame_.lane);
+  // From its first byte as well: a connection may have broken within its first frame.
+  const bool goes_on = lane.active() && lane.message == frame_.message &&
+                       lane.total == frame_.total && lane.received == frame_.offset &&
+                       lane.flags == frame_.flags;
+  if (goes_on) return true;
   if (frame_.offset) {
-    if (lane.active() && lane.message == frame_.message && lane.total == frame_.total &&
-        lane.received == frame_.offset && lane.flags == frame_.flags)
-      return true;
     corrupt("a fragment of message " + std::to_string(frame_.message) + " does not fit");
     return false;
   }
@@ -996,6 +1004,169 @@ void Link::after_receive() {
   check_closed();
 }
 
+// ---- Over another transport
+// -----------------------------------------------------------------------
+
+void Link::lose_transport(Error reason) noexcept {
+  // The peer has said that it closes, and has all: how its connection ends tells nothing more.
+  if (peer_closed_ && unacknowledged() == 0) return fail(*refusal_);
+  if (settings_.resumable && transport_->can_be_abandoned()) {
+    break_off(std::move(reason));
+  } else {
+    fail(std::move(reason));
+  }
+}
+
+// What was to leave once more stays retained, like all that is not acknowledged; so does the batch
+// that was on its way. What is owed without a sequence is owed to a connection that is no more.
+void Link::break_off(Error reason) noexcept {
+  Segments batch = transport_->abandon();
+  started_ = sending_ = false;
+  if (std::exchange(sending_new_, false)) retain(std::move(batch));
+  forget_partial_frame();
+  echo_.reset();
+  probe_.reset();
+  owes_ack_ = owes_heartbeat_ = false;
+  heartbeat_timer_.stop();
+  ack_timer_.stop();
+  next_ = {};
+  ++breaks_;
+  log::warning("link " + std::to_string(index()) + " to " + transport_->peer() +
+               " broke: " + reason.found() + "; " + std::to_string(unacknowledged()) +
+               " messages wait for it to be taken up again");
+  broken_ = std::move(reason);
+  shard_.start_timer(resume_timer_, after(timing().resume_window()));
+  owner_.on_link_broken(*this);
+}
+
+// A message whose first frame came in part has its memory, and what pays for that, already: the
+// frame will come again and find both.
+void Link::forget_partial_frame() noexcept {
+  if (remaining_ && frame_.kind == FrameKind::data) in(frame_.lane).received = frame_.offset;
+  remaining_ = 0;
+  carried_ = 0;
+  text_.clear();
+  expects_large_ = false;
+}
+
+Result<std::uint64_t> Link::prepare_resume(std::uint64_t peer_delivered) {
+  if (end_) return *end_;
+  if (peer_delivered < acknowledged_ || peer_delivered > sequence_)
+    return Error(Errc::corrupt, "take up link " + std::to_string(index()) + " again",
+                 "frame " + std::to_string(peer_delivered) +
+                     " can't be the last that the peer has: it was sent 1 to " +
+                     std::to_string(sequence_) + ", and has acknowledged " +
+                     std::to_string(acknowledged_));
+  if (!broken_)
+    break_off(Error(Errc::peer_lost, "use the link to " + transport_->peer(),
+                    "the peer has lost the connection, and makes another one"));
+  return delivered_;
+}
+
+void Link::resume(std::unique_ptr<Transport> transport, Buffer first,
+                  std::uint64_t peer_delivered) {
+  next_ = {std::move(transport), std::move(first), peer_delivered};
+  if (transport_->is_released()) later(go_on_later_);
+}
+
+// Until here the system could still write into the memory of a message that comes in.
+void Link::on_released() noexcept {
+  if (next_.transport) later(go_on_later_);
+}
+
+void Link::go_on() {
+  if (end_ || !next_.transport) return;
+  Next next = std::move(next_);
+  transport_ = std::move(next.transport);
+  resume_timer_.stop();
+  broken_.reset();
+  ++resumes_;
+  acknowledged(next.peer_delivered);
+  resend_next_ = next.peer_delivered;
+  resend_last_ = sequence_;
+  // The peer was told, on its way here or in `first`.
+  ack_sent_ = delivered_;
+  unacked_bytes_ = 0;
+  silent_ticks_ = idle_ticks_ = unacknowledged_ticks_ = 0;
+  for (LaneIn& lane : in_) lane.idle_ticks = 0;
+  bytes_at_start_ = bytes_at_tick_ = bytes_received_;
+  owes_all_credit_ = true;
+  log::info("link " + std::to_string(index()) + " goes on over " + transport_->peer() + ": " +
+            std::to_string(resend_last_ - resend_next_) + " frames are sent again");
+  start_transport(std::move(next.first));
+  later(flush_later_);
+}
+
+/// The next of the batches that have left before, without what the peer has of it.
+void Link::send_again() {
+  const auto next = std::ranges::upper_bound(retained_, resend_next_, {}, &Retained::last_sequence);
+  if (next == retained_.end()) {
+    resend_next_ = resend_last_;
+    return flush();
+  }
+  Segments batch = frames_after(next->batch, resend_next_);
+  resend_next_ = next->last_sequence;
+  if (delivered_ != ack_sent_ && batch.count() < Transport::batch_pieces) {
+    FrameHeader header;
+    header.kind = FrameKind::acknowledge;
+    emit_frame(header, {}, batch);
+    owes_ack_ = false;
+    ack_sent_ = delivered_;
+    unacked_bytes_ = 0;
+  }
+  sending_ = true;
+  bytes_sent_ += batch.size_bytes();
+  ++batches_;
+  transport_->send(std::move(batch));
+}
+
+/// The same memory, cut to the sequenced frames that come after `sequence`. A header lies in one
+/// piece.
+Segments Link::frames_after(const Segments& batch, std::uint64_t sequence) {
+  Segments rest;
+  std::uint64_t payload = 0;  // that is still to come of the frame
+  bool wanted = false;
+  for (const Buffer& piece : batch) {
+    std::size_t begin = 0, at = 0;  // [begin, at) is wanted, or empty
+    const auto cut = [&] {
+      if (at != begin) rest.push_back(piece.slice(begin, at - begin));
+    };
+    while (at < piece.size()) {
+      std::uint64_t step = payload;
+      if (payload == 0) {
+        wanted = encoded_sequence(piece.data() + at) > sequence;
+        payload = encoded_length(piece.data() + at);
+        step = FrameHeader::size;
+      } else {
+        step = std::min<std::uint64_t>(payload, piece.size() - at);
+        payload -= step;
+      }
+      if (!wanted) {
+        cut();
+        begin = at + step;
+      }
+      at += step;
+    }
+    cut();
+  }
+  return rest;
+}
+
+void Link::window_passed() {
+  give_up(Error(
+      Errc::deadline_exceeded, "take the link up again",
+      "nobody took it up within " + std::to_string(timing().heartbeats_to_resume) + " heartbeats"));
+}
+
+// The peer that has closed may have ended since, and have all of it.
+void Link::give_up(const Error& cause) noexcept {
+  if (!broken_) return;
+  if (peer_closed_) return fail(*refusal_);
+  const std::string why = cause.found().empty() ? cause.code().message() : cause.found();
+  fail(Error(Errc::peer_lost, broken_->tried(), broken_->found() + "; then: " + why,
+             acknowledged_text()));
+}
+
 // ---- Life
 // ----------------------------------------------------------------------------------------
 
@@ -1018,7 +1189,7 @@ void Link::acknowledge_now() {
 // Ticks are counted, not time: what this process slept through itself is no silence of the peer's.
 void Link::heartbeat() {
   if (++silent_ticks_ >= timing().missed_heartbeats_until_down)
-    return fail(
+    return lose_transport(
         Error(Errc::peer_lost, "hear from " + transport_->peer(),
               "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",
               "its process or host stopped, or the network drops packets; " + acknowledged_text()));
@@ -1075,12 +1246,18 @@ void Link::check_closed() noexcept {
 }
 
 void Link::on_ended(Error reason) noexcept {
-  if (peer_closed_ && reason.is(Errc::closed)) return fail(*refusal_);
   const bool in_order = reason.is(Errc::closed);
-  fail(Error(Errc::peer_lost, "use the link to " + transport_->peer(),
+  if (peer_closed_ && in_order) return fail(*refusal_);
+  Error lost(Errc::peer_lost, "use the link to " + transport_->peer(),
              in_order ? "the peer's process ended, or closed the connection without a word"
                       : reason.what(),
-             acknowledged_text()));
+             acknowledged_text());
+  // A connection that ends before it brought anything is one that the peer has given up meanwhile.
+  const bool unused = resumes_ && bytes_received_ == bytes_at_start_;
+  // What this shard takes back itself, as it stops, did not break: its peers shall see an end.
+  const bool stops = reason.code() == std::errc::operation_canceled;
+  if (stops || (in_order && !unused)) return fail(std::move(lost));
+  lose_transport(std::move(lost));
 }
 
 /// What a sender may rely on: in each lane a prefix of what it handed over.
@@ -1106,9 +1283,11 @@ void Link::fail(Error reason) noexcept {
   if (!refusal_) refusal_ = reason;
   end_ = std::move(reason);
   transport_->stop();
+  next_ = {};
   heartbeat_timer_.stop();
   ack_timer_.stop();
   retry_timer_.stop();
+  resume_timer_.stop();
   drop_grants();
   fail_waiting(*refusal_);
   later(report_later_);
@@ -1153,6 +1332,8 @@ void Link::add_stats(Session::Stats& stats) const {
   stats.acknowledged_frames += acknowledged_;
   stats.round_trip = round_trip_;
   stats.transport = transport_->name();
+  stats.resuming_links += broken_ && !end_ ? 1 : 0;
+  stats.resumes += resumes_;
 }
 
 }  // namespace hyperframes::net::detail

@@ -6,9 +6,11 @@
 //   if (link.try_send(message, total, lane, true) == Link::Room::none) link.wait(awaiter);
 //
 // Small messages are encoded straight into a staging block, and everything that gathers there in a
-// turn leaves as one batch. A batch is kept until the peer has acknowledged all of it, so that
-// a broken link can be taken up again. Large messages go out in fragments that refer to the
-// sender's own memory. All on one shard.
+// turn leaves as one batch. A batch is kept until the peer has acknowledged all of it. When the
+// transport breaks, the link stays as it is, queues, windows and waiting senders; once it is given
+// another transport, each end says what it has, and gets the rest again under the same sequence
+// numbers. Large messages go out in fragments that refer to the sender's own memory. All on one
+// shard.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +36,15 @@ struct LinkSettings {
   std::uint64_t fragment_bytes = 0;   ///< The smaller of both ends' limits.
   std::uint32_t reply_room = 4096;    ///< What an ask reserves unless it says otherwise.
   std::size_t unsent_backlog_bytes = 0;
+  bool resumable = false;  ///< The peer knows how to take up a broken link.
 };
 
 /// What a link reports to. Calls come from the link's own work, never from inside a send.
 class LinkOwner {
  public:
   virtual MessageHandler& handler() noexcept = 0;
+  /// The link has lost its transport, and waits for another one.
+  virtual void on_link_broken(Link& link) noexcept = 0;
   /// The link is over; it may be destroyed in this call. Errc::closed: both sides had drained.
   virtual void on_link_ended(Link& link, const Error& reason) noexcept = 0;
 
@@ -61,6 +66,21 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   /// Begins to move bytes; `first` (may be empty) leaves before everything else.
   void start(Buffer first);
+
+  /// Before a link that broke, or that only the peer believes to be broken, goes on: what this side
+  /// has received, the last frame's sequence. An error, and nothing is changed, if
+  /// `peer_delivered`, what the peer says that it has, can't be.
+  Result<std::uint64_t> prepare_resume(std::uint64_t peer_delivered);
+  /// After that: goes on over `transport`, once the system has let go of the old one. `first` (may
+  /// be empty) leaves before everything else.
+  void resume(std::unique_ptr<Transport> transport, Buffer first, std::uint64_t peer_delivered);
+  /// It can't be taken up again, for that cause.
+  void give_up(const Error& cause) noexcept;
+  bool broken() const noexcept { return broken_.has_value(); }
+  std::uint64_t breaks() const noexcept { return breaks_; }
+  std::uint64_t delivered() const noexcept { return delivered_; }
+  /// While it is broken: when it ends unless it was taken up.
+  Time resume_until() const noexcept { return resume_timer_.deadline(); }
 
   Session& session() noexcept { return session_; }
   std::uint32_t index() const noexcept { return settings_.index; }
@@ -150,6 +170,12 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     FrameHeader header;
     std::string text;
   };
+  /// What a broken link goes on with.
+  struct Next {
+    std::unique_ptr<Transport> transport;
+    Buffer first;
+    std::uint64_t peer_delivered = 0;
+  };
   template <void (Link::*function)()>
   struct Tick : Timer {
     explicit Tick(Link& link) noexcept : Timer(&Tick::run), link(link) {}
@@ -208,9 +234,21 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   bool emit_fragment(Outgoing& message, Lane lane, Segments& batch);
   bool queues_empty() const noexcept;
   void on_sent(Segments batch) noexcept override;
+  void retain(Segments batch);
   void acknowledged(std::uint64_t sequence) noexcept;
   void recycle(Segments& batch) noexcept;
   std::string acknowledged_text() const;
+
+  // Over another transport.
+  void start_transport(Buffer first);
+  void lose_transport(Error reason) noexcept;
+  void break_off(Error reason) noexcept;
+  void forget_partial_frame() noexcept;
+  void on_released() noexcept override;
+  void go_on();
+  void window_passed();
+  void send_again();
+  static Segments frames_after(const Segments& batch, std::uint64_t sequence);
 
   // Receiving.
   Buffer receive_target() noexcept override;
@@ -270,6 +308,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::vector<Segments> spare_;
   std::uint64_t batch_last_ = 0;
   bool sending_ = false;
+  bool sending_new_ = false;  ///< And it is a batch of frames that are sent for the first time.
   bool owes_ack_ = false, owes_heartbeat_ = false;
   bool owes_credit_ = false, owes_all_credit_ = false;
   std::optional<std::uint64_t> echo_;
@@ -295,16 +334,29 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   std::uint64_t bytes_sent_ = 0, bytes_received_ = 0, batches_ = 0;
   Duration round_trip_{0};
-  bool started_ = false, closing_ = false, close_sent_ = false, peer_closed_ = false;
+  /// It has a transport that works.
+  bool started_ = false;
+  bool closing_ = false, close_sent_ = false, peer_closed_ = false;
+
+  // Over another transport.
+  std::optional<Error> broken_;  ///< Why there is none at the moment.
+  Next next_;
+  /// Frames after the first and up to the second have to leave once more, before any new one.
+  std::uint64_t resend_next_ = 0, resend_last_ = 0;
+  std::uint64_t bytes_at_start_ = 0;  ///< Received when this transport began.
+  std::uint64_t breaks_ = 0, resumes_ = 0;
+
   std::optional<Error> refusal_;  ///< Set once nothing may be sent any more.
   std::optional<Error> end_;      ///< Set once it is over.
 
   Tick<&Link::heartbeat> heartbeat_timer_{*this};
   Tick<&Link::acknowledge_now> ack_timer_{*this};
   Tick<&Link::retry> retry_timer_{*this};
+  Tick<&Link::window_passed> resume_timer_{*this};
   Later<&Link::flush> flush_later_{*this};
   Later<&Link::report> report_later_{*this};
   Later<&Link::pump_asks> pump_later_{*this};
+  Later<&Link::go_on> go_on_later_{*this};
 };
 
 }  // namespace hyperframes::net::detail

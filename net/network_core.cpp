@@ -65,6 +65,14 @@ void require_tcp(const Endpoint& endpoint, const char* tried) {
 
 std::string node_name(std::uint64_t node) { return "node " + std::to_string(node); }
 
+/// Of an attempt to take up a link: whether another one is of no use, because nobody listens there,
+/// or because who does has said no.
+bool says_never(const Error& error) {
+  return error.code() == std::errc::connection_refused || error.is(Errc::peer_lost) ||
+         error.is(Errc::rejected) || error.is(Errc::unauthenticated) ||
+         error.is(Errc::version_mismatch) || error.is(Errc::already_exists);
+}
+
 Error stale(std::uint64_t node, std::uint64_t newer) {
   return Error(Errc::peer_lost, "use the session with " + node_name(node),
                "it started anew, as incarnation " + std::to_string(newer));
@@ -175,6 +183,7 @@ NodeDescription NetworkCore::describe() const {
   node.node_id = options_.node_id;
   node.incarnation = options_.incarnation;
   node.boot_id = options_.boot_id;
+  node.capabilities = capability::resume;
   node.shard_count = runtime_.shard_count();
   node.max_message_bytes =
       ReceiveBudget(options_.receive_budget_bytes).largest_grant() - 2 * FrameHeader::size;
@@ -203,6 +212,7 @@ NetworkCore::Entry NetworkCore::make_entry(const NodeDescription& node, std::uin
       std::min<std::uint64_t>(options_.fragment_bytes, node.max_fragment_bytes);
   entry.settings.reply_room = options_.reply_room_bytes;
   entry.settings.unsent_backlog_bytes = options_.unsent_backlog_bytes;
+  entry.settings.resumable = node.capabilities & capability::resume;
   return entry;
 }
 
@@ -275,15 +285,6 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
   auto self = shared_from_this();
   const Time deadline = after(drain);
   stopping_ = true;
-  if (scope_) {
-    scope_->cancel(Errc::shutting_down);
-    try {
-      co_await scope_->join();
-    } catch (const Error& error) {
-      if (error.is(Errc::cancelled)) throw;  // this call was
-      log::warning(error.what());
-    }
-  }
   const Error reason(Errc::closed, "use a session", "this node closed its network");
   for (const auto& [node, entry] : entries_)
     for (auto& shard : shards_)
@@ -295,6 +296,16 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
       co_await changed_.wait(deadline);
     } catch (const Error& error) {
       if (!error.is(Errc::deadline_exceeded)) throw;
+    }
+  }
+  // Until here links that broke were taken up again, so that what they have left arrives.
+  if (scope_) {
+    scope_->cancel(Errc::shutting_down);
+    try {
+      co_await scope_->join();
+    } catch (const Error& error) {
+      if (error.is(Errc::cancelled)) throw;  // this call was
+      log::warning(error.what());
     }
   }
   std::uint64_t left = 0;
@@ -358,14 +369,14 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
 }
 
 Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener) {
-  while (!stopping_) {
+  while (true) {
     std::unique_ptr<Transport> transport;
     bool failed = false;
     try {
       transport = co_await listener->accept();
       scope_->spawn(serve(std::move(transport)));
     } catch (const Error& error) {
-      if (stopping_ || error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
+      if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
       log::warning(error.what());
       failed = true;
     } catch (const std::exception& error) {
@@ -446,6 +457,15 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time d
                 "let in " + node_name(hello.node.node_id) + " at " + transport->peer(),
                 "the check '" + std::string(name(reject->check)) + "' failed: " + reject->text);
   }
+  if (hello.delivered) {
+    hand_over_again(hello, std::move(transport));
+  } else {
+    hand_over(hello, std::move(transport));
+  }
+}
+
+/// A new link, to its shard.
+void NetworkCore::hand_over(const Hello& hello, std::unique_ptr<Transport> transport) {
   const Entry& entry = entries_.at(hello.node.node_id);
   auto installation = make_installation(entry, hello.link_index, std::move(transport));
   installation->first = encode(Welcome{hello.session, hello.link_index});
@@ -458,8 +478,27 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time d
   });
 }
 
+/// A connection for a link that broke, to the shard of that.
+void NetworkCore::hand_over_again(const Hello& hello, std::unique_ptr<Transport> transport) {
+  auto resumption = std::make_shared<Resumption>();
+  resumption->session = entries_.at(hello.node.node_id).number;
+  resumption->link = hello.link_index;
+  resumption->peer_delivered = *hello.delivered;
+  resumption->transport = std::move(transport);
+  resumption->welcome = hello.session;
+  post(shard_of(hello.link_index), [resumption](NetworkCore& core) {
+    const auto resumed = core.here().resume(*resumption);
+    if (resumed) return;
+    Shard::current()->spawn(send_reject(std::move(resumption->transport),
+                                        Reject{Check::link, resumed.error().found()}));
+    core.post(core.home(),
+              [error = resumed.error()](NetworkCore& core) { core.note_refusal(error); });
+  });
+}
+
 // The directory's word on a peer that has shown who it is.
 std::optional<Reject> NetworkCore::admit(const Hello& hello, const Transport& transport) {
+  if (hello.delivered) return admit_again(hello);
   if (stopping_) return Reject{Check::shutting_down, "this node is closing its network"};
   if (hello.link_index == 0) return admit_first_link(hello, transport);
   const auto found = entries_.find(hello.node.node_id);
@@ -473,6 +512,19 @@ std::optional<Reject> NetworkCore::admit(const Hello& hello, const Transport& tr
                   "there is no session that lacks link " + std::to_string(hello.link_index)};
   found->second.links.insert(hello.link_index);
   return std::nullopt;
+}
+
+/// The counter itself is looked at by the link.
+std::optional<Reject> NetworkCore::admit_again(const Hello& hello) const {
+  const auto found = entries_.find(hello.node.node_id);
+  const bool fits =
+      found != entries_.end() && !found->second.initiated && found->second.settings.resumable &&
+      found->second.incarnation == hello.node.incarnation &&
+      found->second.peer_number == hello.session && found->second.links.contains(hello.link_index);
+  if (fits) return std::nullopt;
+  return Reject{Check::link, "there is no session " + std::to_string(hello.session) +
+                                 " with you any more whose link " +
+                                 std::to_string(hello.link_index) + " could be taken up"};
 }
 
 std::optional<Reject> NetworkCore::admit_first_link(const Hello& hello,
@@ -637,8 +689,8 @@ std::optional<NetworkCore::Attempt> NetworkCore::look_up(const NodeDescription& 
   return std::nullopt;
 }
 
-/// Proves who we are. Null: the peer says that there is a session already.
-Task<std::unique_ptr<Transport>> NetworkCore::enter(Greeting greeting, Time deadline) {
+/// Proves who we are.
+Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) {
   Transport& transport = *greeting.transport;
   Proof proof;
   if (options_.key)
@@ -648,14 +700,14 @@ Task<std::unique_ptr<Transport>> NetworkCore::enter(Greeting greeting, Time dead
   auto answer = co_await read_frame(&transport, deadline);
   if (answer.first.kind == FrameKind::reject) {
     const Reject reject = decode_reject(answer.second.bytes()).value();
-    if (reject.check == Check::already_connected) co_return nullptr;
+    if (reject.check == Check::already_connected) co_return Entered();
     throw rejection_error(reject, transport.peer());
   }
   const Welcome welcome = expect(answer, FrameKind::welcome, &decode_welcome, transport);
   if (welcome.session != greeting.hello.session || welcome.link_index != greeting.hello.link_index)
     throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
                 "it welcomes another link than this one");
-  co_return std::move(greeting.transport);
+  co_return Entered{std::move(greeting.transport), welcome.delivered};
 }
 
 /// False: the peer prefers another connection between us.
@@ -665,11 +717,13 @@ Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Time d
   std::uint64_t number = 0;
   std::optional<Error> failure;
   try {
-    std::unique_ptr<Transport> first = co_await enter(std::move(greeting), deadline);
+    Entered entered = co_await enter(std::move(greeting), deadline);
+    std::unique_ptr<Transport> first = std::move(entered.transport);
     const bool wanted = first && !entries_.contains(node.node_id) && !stopping_;
     if (!wanted) co_return false;
     Entry entry = make_entry(node, session, true, *first);
     number = entry.number;
+    entry.address = address;
     for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
     entries_.emplace(node.node_id, std::move(entry));
     co_await open_links(number, address, std::move(first), deadline);
@@ -718,11 +772,11 @@ Task<void> NetworkCore::open_link(std::uint64_t number, std::uint32_t link, Endp
       greeting.challenge.node.incarnation != peer.incarnation)
     throw Error(Errc::peer_lost, "connect to " + address.to_string(),
                 "another node answers there than a moment ago");
-  auto entered = co_await enter(std::move(greeting), deadline);
-  if (!entered)
+  Entered entered = co_await enter(std::move(greeting), deadline);
+  if (!entered.transport)
     throw Error(Errc::rejected, "connect to " + address.to_string(),
                 "it did not take link " + std::to_string(link));
-  co_await begin_link(number, link, std::move(entered));
+  co_await begin_link(number, link, std::move(entered.transport));
 }
 
 Task<void> NetworkCore::begin_link(std::uint64_t number, std::uint32_t link,
@@ -732,6 +786,93 @@ Task<void> NetworkCore::begin_link(std::uint64_t number, std::uint32_t link,
   auto install = [self, installation] { return self->here().install(*installation); };
   Result<void> installed = co_await call_on(shard_of(link), install);
   installed.value();
+}
+
+// ---- Connecting again
+// ----------------------------------------------------------------------------
+
+void NetworkCore::report_link_broken(std::uint64_t number, const BrokenLink& link) {
+  post(home(), [number, link](NetworkCore& core) {
+    const auto found = core.find(number);
+    // The side that had connected connects again; the other one waits for it.
+    if (found == core.entries_.end() || !found->second.initiated) return;
+    if (!core.scope_) core.scope_ = std::make_unique<Scope>();
+    core.scope_->spawn(core.take_up_link(number, link));
+  });
+}
+
+// Until it is taken up, or its window has passed, or what answers says that it never will be.
+Task<void> NetworkCore::take_up_link(std::uint64_t number, BrokenLink link) {
+  Duration pause = timing().heartbeat() / 50;
+  while (true) {
+    std::optional<Error> failure;
+    try {
+      co_await take_up_once(number, link);
+      co_return;
+    } catch (const Error& error) {
+      failure = error;
+    } catch (const std::exception& error) {
+      failure = Error(Errc::internal, "take up a link again", error.what());
+    }
+    if (failure->is(Errc::cancelled) || failure->is(Errc::shutting_down)) co_return;
+    const bool late = Clock::now() + pause >= link.until;
+    if (late || says_never(*failure)) co_return give_up_link(number, link, *failure);
+    try {
+      co_await sleep_for(pause);
+    } catch (const Error&) {
+      co_return;
+    }
+    pause = std::min(2 * pause, timing().heartbeat() / 4);
+  }
+}
+
+Task<void> NetworkCore::take_up_once(std::uint64_t number, BrokenLink link) {
+  auto self = shared_from_this();
+  // Not all that is left: a first packet that was lost is sent again late.
+  const Duration left = link.until - Clock::now();
+  const Time deadline = std::min(link.until, after(std::max(timing().heartbeat(), left / 2)));
+  Greeting greeting = co_await greet_again(number, link, deadline);
+  Entered entered = co_await enter(std::move(greeting), deadline);
+  if (!entered.transport || !entered.delivered)
+    throw Error(Errc::rejected, "take up link " + std::to_string(link.index) + " again",
+                "the peer does not know it any more");
+  auto resumption = std::make_shared<Resumption>();
+  resumption->session = number;
+  resumption->link = link.index;
+  resumption->peer_delivered = *entered.delivered;
+  resumption->transport = std::move(entered.transport);
+  resumption->breaks = link.breaks;
+  auto resume = [self, resumption] { return self->here().resume(*resumption); };
+  const Result<void> resumed = co_await call_on(shard_of(link.index), resume);
+  if (!resumed)
+    throw Error(Errc::rejected, "take up link " + std::to_string(link.index) + " again",
+                resumed.error().found());
+}
+
+/// Up to the peer's challenge, which says who it is: the same process as before, or another one.
+Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, BrokenLink link,
+                                                     Time deadline) {
+  const auto found = find(number);
+  if (found == entries_.end())
+    throw Error(Errc::already_exists, "take up a link again", "its session has ended");
+  const PeerInfo peer = found->second.peer;
+  const Endpoint address = found->second.address;
+  Hello hello = make_hello(found->second.peer_number, link.index);
+  hello.delivered = link.delivered;
+  auto transport = co_await tcp_->connect(address, deadline);
+  Greeting greeting = co_await greet(std::move(transport), hello, deadline);
+  const NodeDescription& node = greeting.challenge.node;
+  if (node.node_id != peer.node_id)
+    throw Error(Errc::peer_lost, "connect to " + address.to_string(),
+                node_name(node.node_id) + " answers there now");
+  if (node.incarnation != peer.incarnation) throw stale(node.node_id, node.incarnation);
+  co_return greeting;
+}
+
+void NetworkCore::give_up_link(std::uint64_t number, const BrokenLink& link, const Error& cause) {
+  post(shard_of(link.index), [number, link, cause](NetworkCore& core) {
+    core.here().give_up(number, link.index, link.breaks, cause);
+  });
 }
 
 }  // namespace hyperframes::net::detail

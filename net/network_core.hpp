@@ -40,6 +40,24 @@ struct Installation {
   LinkSettings settings;
 };
 
+/// A link that has broken, as its shard tells the directory.
+struct BrokenLink {
+  std::uint32_t index = 0;
+  std::uint64_t breaks = 0;     ///< The how manieth time.
+  std::uint64_t delivered = 0;  ///< The last frame that this side has.
+  Time until{};                 ///< When it ends unless it was taken up.
+};
+
+/// A connection over which a link is to go on.
+struct Resumption {
+  std::uint64_t session = 0;  ///< The directory's number of it.
+  std::uint32_t link = 0;
+  std::uint64_t peer_delivered = 0;  ///< The last frame that the peer has.
+  std::unique_ptr<Transport> transport;
+  std::uint64_t breaks = 0;              ///< Connecting: which break this is the answer to.
+  std::optional<std::uint64_t> welcome;  ///< Accepting: the session's number in the Welcome.
+};
+
 /// One shard's part. Lives and dies on it.
 class NetworkShard final : public LinkOwner {
  public:
@@ -48,6 +66,11 @@ class NetworkShard final : public LinkOwner {
   Shard& shard() noexcept { return shard_; }
   /// Errc::exhausted if there is no memory for one more link; then `installation` is untouched.
   Result<void> install(Installation& installation);
+  /// An error if there is no such link, or it can't go on like that; then it is as it was, and so
+  /// is `resumption`.
+  Result<void> resume(Resumption& resumption);
+  /// A link that is broken can't be taken up again.
+  void give_up(std::uint64_t session, std::uint32_t link, std::uint64_t breaks, const Error& cause);
   void begin_close(std::uint64_t session, const Error& reason);
   void end_session(std::uint64_t session, const Error& reason);
   /// Ends what there is, at once.
@@ -65,6 +88,7 @@ class NetworkShard final : public LinkOwner {
 
  private:
   MessageHandler& handler() noexcept override;
+  void on_link_broken(Link& link) noexcept override;
   void on_link_ended(Link& link, const Error& reason) noexcept override;
   Session* find(std::uint64_t session) const noexcept;
 
@@ -93,6 +117,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   void stop_directory();
 
   // From any shard.
+  void report_link_broken(std::uint64_t session, const BrokenLink& link);
   void report_link_ended(std::uint64_t session, Error reason);
   void request_close(std::uint64_t session, std::string why);
   /// Ends everything on the current shard.
@@ -112,6 +137,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     std::set<std::uint32_t> links;  ///< Set up so far.
     std::uint32_t ended_in_order = 0;
     PeerInfo peer;
+    Endpoint address;  ///< To connect to again; only if we had.
     LinkSettings settings;
   };
   struct Pending;
@@ -126,6 +152,11 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     Hello hello;
     Buffer hello_frame;
     Challenge challenge;
+  };
+  /// What the last two brought. No transport: the peer has a session already.
+  struct Entered {
+    std::unique_ptr<Transport> transport;
+    std::optional<std::uint64_t> delivered;
   };
   struct Attempt {
     std::uint64_t node = 0;
@@ -151,6 +182,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<void> shake_hands(std::unique_ptr<Transport> transport, Time deadline);
   std::optional<Reject> admit(const Hello& hello, const Transport& transport);
   std::optional<Reject> admit_first_link(const Hello& hello, const Transport& transport);
+  std::optional<Reject> admit_again(const Hello& hello) const;
+  void hand_over(const Hello& hello, std::unique_ptr<Transport> transport);
+  void hand_over_again(const Hello& hello, std::unique_ptr<Transport> transport);
   /// What is wrong with a session that has a link for each shard of that node.
   std::optional<std::string> too_many_links(const NodeDescription& node) const;
   void note_refusal(const Error& error);
@@ -159,7 +193,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Hello make_hello(std::uint64_t session, std::uint32_t link);
   Task<Attempt> attempt(Endpoint endpoint, Time deadline);
   Task<Greeting> greet(std::unique_ptr<Transport> transport, Hello hello, Time deadline);
-  Task<std::unique_ptr<Transport>> enter(Greeting greeting, Time deadline);
+  Task<Entered> enter(Greeting greeting, Time deadline);
   std::optional<Attempt> look_up(const NodeDescription& node);
   Task<bool> open_session(Endpoint address, Greeting greeting, Time deadline);
   /// Throws Errc::peer_lost if that session has ended.
@@ -169,6 +203,13 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<void> open_link(std::uint64_t number, std::uint32_t link, Endpoint address, Time deadline);
   Task<void> begin_link(std::uint64_t number, std::uint32_t link,
                         std::unique_ptr<Transport> transport);
+
+  // Connecting again.
+  Task<void> take_up_link(std::uint64_t number, BrokenLink link);
+  /// One attempt at it. Throws why it failed.
+  Task<void> take_up_once(std::uint64_t number, BrokenLink link);
+  Task<Greeting> greet_again(std::uint64_t number, BrokenLink link, Time deadline);
+  void give_up_link(std::uint64_t number, const BrokenLink& link, const Error& cause);
 
   Runtime& runtime_;
   Network::Options options_;

@@ -49,6 +49,29 @@ Link* NetworkShard::find_link(const Session& session, std::uint32_t index) const
   return nullptr;
 }
 
+Result<void> NetworkShard::resume(Resumption& resumption) {
+  const std::string tried = "take up link " + std::to_string(resumption.link) + " again";
+  const SessionRef session(find(resumption.session));
+  Link* const link = session ? find_link(*session, resumption.link) : nullptr;
+  if (!link) return Error(Errc::peer_lost, tried, "the session has ended");
+  const bool answers_a_break = !resumption.welcome;
+  if (answers_a_break && (!link->broken() || link->breaks() != resumption.breaks))
+    return Error(Errc::already_exists, tried, "it goes on already");
+  auto delivered = link->prepare_resume(resumption.peer_delivered);
+  if (!delivered) return delivered.error();
+  Buffer first;
+  if (resumption.welcome) first = encode(Welcome{*resumption.welcome, resumption.link, *delivered});
+  link->resume(std::move(resumption.transport), std::move(first), resumption.peer_delivered);
+  return {};
+}
+
+void NetworkShard::give_up(std::uint64_t number, std::uint32_t index, std::uint64_t breaks,
+                           const Error& cause) {
+  const SessionRef session(find(number));
+  Link* const link = session ? find_link(*session, index) : nullptr;
+  if (link && link->breaks() == breaks) link->give_up(cause);
+}
+
 void NetworkShard::begin_close(std::uint64_t number, const Error& reason) {
   for (const auto& link : links_)
     if (link->session().number_ == number) link->begin_close(reason);
@@ -73,6 +96,11 @@ void NetworkShard::stop() {
   while (!sessions_.empty())
     end_session(sessions_.begin()->second->number_,
                 Error(Errc::closed, "use a session", "this node's network has ended"));
+}
+
+void NetworkShard::on_link_broken(Link& link) noexcept {
+  core_.report_link_broken(link.session().number_,
+                           {link.index(), link.breaks(), link.delivered(), link.resume_until()});
 }
 
 void NetworkShard::on_link_ended(Link& link, const Error& reason) noexcept {

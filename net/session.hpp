@@ -6,7 +6,9 @@
 //
 // Each core shard has a Session object of its own for a peer, with a link of its own below it, so
 // that no shard is a funnel. All of it belongs to that shard. A session ends once: when the peer or
-// this node closes it, when the peer goes silent, or when a newer incarnation of the peer appears.
+// this node closes it, when the peer's process ends, or when a newer incarnation of the peer
+// appears. A connection that breaks or goes silent does not end it at once: its link is taken up
+// again over another one, without loss, duplicate or reorder, if that succeeds in time.
 // Everything that waits on it then throws (closed or peer_lost), and it stays down.
 #pragma once
 
@@ -73,6 +75,10 @@ class Session {
     std::uint64_t unacknowledged_bytes = 0;  ///< Held until the peer says that it has them.
     std::uint64_t sent_frames = 0, acknowledged_frames = 0;
     Duration round_trip{0};  ///< Of the latest heartbeat; 0 before the first.
+    /// Links of this shard whose connection broke and is not taken up again yet: until then what is
+    /// sent waits, and in the end the session is down if that fails.
+    std::uint64_t resuming_links = 0;
+    std::uint64_t resumes = 0;  ///< How often links went on over another connection.
     std::string transport;   ///< Such as "tcp".
   };
   class SendAwaiter;

@@ -44,8 +44,11 @@ struct Timing {
   double scale = 1.0;
   Duration heartbeat() const noexcept { return scaled(1s); }  ///< Between two of a link.
   int missed_heartbeats_until_down = 3;
+  /// So long a broken link may be taken up again; then it is over.
+  int heartbeats_to_resume = 3;
   Duration default_deadline() const noexcept { return scaled(5s); }  ///< Of a send or an ask.
   Duration handshake_deadline() const noexcept { return scaled(5s); }
+  Duration resume_window() const noexcept { return heartbeats_to_resume * heartbeat(); }
   Duration lease() const noexcept { return scaled(10s); }  ///< Of what a node owns in a cluster.
 
   Duration scaled(Duration span) const noexcept {

@@ -400,8 +400,12 @@ TEST_CASE("an answer that waited when its session ended does not go out on the n
     for (int i = 0; i < 30; ++i) scope.spawn(fetch(giver, &kept));
     co_await hf::sleep_for(500ms);
     CHECK(scope.running() > 5);
+    // The connection breaks, and can't be made anew before the session has ended.
+    cluster.sim.network().faults().refuse = 1;
     CHECK(cluster.sim.network().reset(cluster.server_machine, cluster.client_machine) > 0);
     CHECK(co_await code_of<void>(scope.join()) == Errc::peer_lost);
+    cluster.sim.network().faults().refuse = 0;
+    co_await cluster.client->connect(cluster.endpoint());
     co_await hf::sleep_for(10s);
   });
   CHECK(failed <= 1);  // what was under way when the connection broke

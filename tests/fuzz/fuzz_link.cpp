@@ -30,6 +30,7 @@ class Program {
       if (keeps_) kept_.push_back(std::move(message));
     };
     hostile_ = &node_.add_wire();
+    hostile_->remembers = true;
     other_ = &node_.add_wire();
     node_.step([&] {
       other_->lend(1u << 20);
@@ -42,6 +43,8 @@ class Program {
       const std::uint8_t operation = byte();
       if (operation % 16 == 15) {
         node_.pass(hf::Duration(500ms));
+      } else if (operation % 16 == 14 && byte() % 2) {
+        connect_again();
       } else {
         node_.step([&] { step(operation % 16); });
       }
@@ -96,10 +99,26 @@ class Program {
       case 12: return byte() % 2 ? hostile_->stop_reading() : hostile_->read_again();
       case 13: hostile_->acknowledging = byte() % 4 != 0; return;
       default:
+        if (byte() % 2) return hostile_->break_off(number());
         if (byte() % 2) return hostile_->hang_up();
         if (byte() % 2) return node_.begin_close(0);
         return node_.end_session(0);
     }
+  }
+
+  /// Takes the link up, as a peer that says what it has, or anything; whether it broke or not.
+  void connect_again() {
+    bool welcome = false;
+    node_.step([&] {
+      if (byte() % 2) {
+        welcome = hostile_->connect_again().has_value();
+      } else {
+        (void)hostile_->connect_again(number());
+      }
+    });
+    node_.step([&] {
+      if (welcome) hostile_->welcomed();
+    });
   }
 
   net::FrameHeader header() {

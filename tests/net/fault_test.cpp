@@ -10,7 +10,7 @@
 #include <hyperframes/runtime/combinators.hpp>
 
 #include "raw_peer.hpp"
-#include "support.hpp"
+#include "storm.hpp"
 
 using namespace net_test;
 using net::FrameHeader;
@@ -23,7 +23,7 @@ namespace {
 /// This program again, running one hidden test case as its `main`.
 class Process {
  public:
-  explicit Process(const char* test_case) {
+  explicit Process(const char* test_case, const std::string& argument = {}) {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     from_ = ends[0];
@@ -34,6 +34,7 @@ class Process {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::dup2(ends[1], 100);  // without close-on-exec
       ::setenv("HYPERFRAMES_TEST_REPORT", descriptor.c_str(), 1);
+      ::setenv("HYPERFRAMES_TEST_ARGUMENT", argument.c_str(), 1);
       ::execl("/proc/self/exe", "peer", test_case, static_cast<char*>(nullptr));
       ::_exit(127);
     }
@@ -161,6 +162,60 @@ TEST_CASE(
   });
   CHECK(again == node);
   client.send(node, "welcome back");
+}
+
+namespace {
+
+Standing standing_of(Node& node) {
+  return node.run([&] { return standing_here(&node.network); });
+}
+
+}  // namespace
+
+TEST_CASE("a peer that thaws in time goes on where it froze, and takes what was sent meanwhile") {
+  Process victim("peer process: keeps what it gets");
+  Node client;
+  const auto node = client.connect(victim.endpoint());
+  client.send(node, "before");
+  REQUIRE(eventually([&] { return standing_of(client).unacknowledged == 0; }));
+  victim.signal(SIGSTOP);
+  for (int i = 0; i < 5; ++i) client.send(node, "meanwhile");
+  REQUIRE(eventually([&] { return standing_of(client).resuming == 1; }));
+  victim.signal(SIGCONT);
+  CHECK(eventually([&] {
+    const Standing now = standing_of(client);
+    return now.resuming == 0 && now.resumes >= 1 && now.unacknowledged == 0;
+  }));
+  CHECK(client.handler.down_count == 0);
+}
+
+TEST_CASE("peer process: connects to another", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  Node node;
+  node.connect(net::Endpoint::parse(std::getenv("HYPERFRAMES_TEST_ARGUMENT")));
+  report("connected");
+  while (true) ::pause();
+}
+
+// The system resets its connection then, as a network might that loses one: nobody connects again.
+TEST_CASE("a peer that had connected and is killed with unread bytes is lost within the window") {
+  Node server;
+  Process client("peer process: connects to another", server.listen().to_string());
+  REQUIRE(client.line() == "connected");
+  REQUIRE(eventually([&] { return server.handler.ups == 1; }));
+  const auto node = server.run([&] {
+    return hf::co_invoke(
+        [](net::Network* network) -> hf::Task<std::uint64_t> {
+          co_return network->sessions().at(0)->peer().node_id;
+        },
+        &server.network);
+  });
+  client.signal(SIGSTOP);
+  server.send(node, std::string(50'000, 'x'));
+  client.signal(SIGKILL);
+  REQUIRE(eventually([&] { return server.handler.down_count == 1; }));
+  CHECK(server.handler.downs()[0].code == hf::Errc::peer_lost);
+  CHECK(server.handler.downs()[0].text.find("it has acknowledged") != std::string::npos);
 }
 
 TEST_CASE("peer process: drops all packets", "[.][peer]") {

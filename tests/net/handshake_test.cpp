@@ -56,7 +56,13 @@ TEST_CASE("each handshake message is the same after a trip through its frame") {
   CHECK(decode_proof(payload_of(encode(proof))).value() == proof);
   proof.proof.emplace().fill(std::byte{2});
   CHECK(decode_proof(payload_of(encode(proof))).value() == proof);
-  const Welcome welcome{6, 7};
+  Hello again = hello;
+  again.node.capabilities = capability::resume;
+  again.delivered = 0;
+  CHECK(decode_hello(payload_of(encode(again))).value() == again);
+  Welcome welcome{6, 7, std::nullopt};
+  CHECK(decode_welcome(payload_of(encode(welcome))).value() == welcome);
+  welcome.delivered = ~std::uint64_t{0};
   CHECK(decode_welcome(payload_of(encode(welcome))).value() == welcome);
   const Reject reject{Check::limits, "no room"};
   CHECK(decode_reject(payload_of(encode(reject))).value() == reject);

@@ -18,13 +18,6 @@ namespace {
 
 constexpr std::uint64_t window = 256 << 10;
 
-std::vector<WireFrame> of_kind(const std::vector<WireFrame>& frames, FrameKind kind) {
-  std::vector<WireFrame> found;
-  for (const WireFrame& frame : frames)
-    if (frame.header.kind == kind) found.push_back(frame);
-  return found;
-}
-
 Message ask(std::uint32_t reply_room) {
   Message message;
   message.envelope.kind = MessageKind::ask;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <hyperframes/net/endpoint.hpp>
 #include <hyperframes/net/handshake.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -86,13 +87,35 @@ class RawPeer {
 
   /// Shakes hands as a node would, without a key. Throws if it is not welcome.
   hf::net::Challenge enter(std::uint64_t node_id, std::uint64_t incarnation = 1) {
-    send(encode(hello(node_id, incarnation)));
-    const Frame answer = receive_frame();
-    auto challenge = hf::net::decode_challenge(answer.payload).value();
-    send(encode(hf::net::Proof{}));
-    if (receive_frame().header.kind != hf::net::FrameKind::welcome)
-      throw std::runtime_error("not welcome");
+    hf::net::Challenge challenge;
+    enter(hello(node_id, incarnation), &challenge);
     return challenge;
+  }
+  hf::net::Welcome enter(const hf::net::Hello& hello, hf::net::Challenge* challenge = nullptr) {
+    const Frame answer = answer_to(hello, challenge);
+    if (answer.header.kind != hf::net::FrameKind::welcome) throw std::runtime_error("not welcome");
+    return hf::net::decode_welcome(answer.payload).value();
+  }
+  /// What it gets instead of a welcome.
+  hf::net::Reject refused(const hf::net::Hello& hello) {
+    const Frame answer = answer_to(hello, nullptr);
+    if (answer.header.kind != hf::net::FrameKind::reject) throw std::runtime_error("not refused");
+    return hf::net::decode_reject(answer.payload).value();
+  }
+  /// The accepting side of it.
+  hf::net::Hello let_in(hf::net::Challenge challenge,
+                        std::optional<std::uint64_t> delivered = std::nullopt) {
+    const auto hello = hf::net::decode_hello(receive_frame().payload).value();
+    send(encode(challenge));
+    if (receive_frame().header.kind == hf::net::FrameKind::proof)
+      send(encode(hf::net::Welcome{hello.session, hello.link_index, delivered}));
+    return hello;
+  }
+  /// Closes with a reset.
+  void reset() {
+    const linger now{1, 0};
+    ::setsockopt(descriptor_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    ::close(std::exchange(descriptor_, -1));
   }
   static hf::net::Hello hello(std::uint64_t node_id, std::uint64_t incarnation = 1) {
     hf::net::Hello hello;
@@ -107,12 +130,45 @@ class RawPeer {
   int descriptor() const noexcept { return descriptor_; }
 
  private:
+  Frame answer_to(const hf::net::Hello& hello, hf::net::Challenge* challenge) {
+    send(encode(hello));
+    const auto told = hf::net::decode_challenge(receive_frame().payload).value();
+    if (challenge) *challenge = told;
+    send(encode(hf::net::Proof{}));
+    return receive_frame();
+  }
   // A test that would hang fails instead.
   void limit_waits() {
     timeval limit{30, 0};
     ::setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
   int descriptor_ = -1;
+};
+
+/// Listens as a plain blocking socket.
+class RawListener {
+ public:
+  RawListener() {
+    descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(descriptor_, 16) != 0 ||
+        ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+      throw std::runtime_error(std::string("listen: ") + std::strerror(errno));
+    port_ = ntohs(address.sin_port);
+  }
+  RawListener(const RawListener&) = delete;
+  ~RawListener() { ::close(descriptor_); }
+  hf::net::Endpoint endpoint() const { return {hf::net::Scheme::tcp, "127.0.0.1", port_}; }
+  RawPeer accept() { return RawPeer(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC)); }
+  int descriptor() const noexcept { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+  std::uint16_t port_ = 0;
 };
 
 inline std::vector<std::byte> encoded(const hf::net::FrameHeader& header) {

@@ -8,46 +8,13 @@
 #include <map>
 #include <random>
 
-#include "support.hpp"
+#include "sim_program.hpp"
 
 using namespace net_test;
 using net::Lane;
 using net::Message;
 
 namespace {
-
-/// A process on a simulated node.
-struct Program {
-  Program(hf::SimNode& node, Handler& handler, net::Network::Options options)
-      : network(node.runtime(), completed(node, std::move(options)), handler) {}
-  static net::Network::Options completed(hf::SimNode& node, net::Network::Options options) {
-    options.node_id = node.index() + 1;
-    options.incarnation = node.incarnation();
-    options.boot_id = node.name();
-    options.insecure = true;
-    if (options.random) return options;
-    auto random = std::make_shared<std::mt19937_64>(options.node_id * 1000 + options.incarnation);
-    options.random = [random](std::span<std::byte> into) {
-      for (auto& byte : into) byte = static_cast<std::byte>((*random)());
-    };
-    return options;
-  }
-  net::Network network;
-};
-
-net::Endpoint endpoint_of(hf::SimNode& node) {
-  return {net::Scheme::tcp, node.address().host(), 6000};
-}
-
-Program& start_program(hf::SimWorld& world, hf::SimNode& node, Handler& handler,
-                       net::Network::Options options = {}) {
-  Program& program = node.emplace<Program>(node, handler, std::move(options));
-  const auto endpoint = endpoint_of(node);
-  world.run(node, 0, [&program, endpoint](hf::Runtime&) -> hf::Task<net::Endpoint> {
-    return program.network.listen(endpoint);
-  });
-  return program;
-}
 
 hf::Task<void> send_text(net::Network* network, net::Endpoint to, std::string text, Lane lane) {
   auto session = co_await network->connect(to, hf::after(20s));
@@ -113,13 +80,30 @@ TEST_CASE("a session runs in the simulator unchanged: the same seed gives the sa
   CHECK(run_once(5) != run_once(6));
 }
 
-TEST_CASE("a partition is noticed on both sides within 3 heartbeats") {
+namespace {
+
+/// Links of that node which wait to be taken up.
+std::uint64_t broken_links(hf::SimWorld& world, hf::SimNode& node, Program& program) {
+  return world.run(node, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](net::Network* network) -> hf::Task<std::uint64_t> {
+          std::uint64_t count = 0;
+          for (const auto& session : network->sessions()) count += session->stats().resuming_links;
+          co_return count;
+        },
+        &program.network);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a partition is noticed on both sides within 3 heartbeats, and ends what outlasts 6") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     hf::SimWorld world({.seed = seed});
     hf::SimNode &a = world.add_node(), &b = world.add_node();
-    start_program(world, a, to_a);
+    Program& at_a = start_program(world, a, to_a);
     Program& from = start_program(world, b, to_b);
     world.run(b, 0, [&](hf::Runtime&) {
       return send_text(&from.network, endpoint_of(a), "hello", Lane::normal);
@@ -131,7 +115,12 @@ TEST_CASE("a partition is noticed on both sides within 3 heartbeats") {
     world.network().partition(a, b);
     // A tenth for what was on its way, and for turns.
     const auto limit = hf::timing().heartbeat() * 31 / 10;
-    CHECK(world.run_until([&] { return to_a.down_count == 1 && to_b.down_count == 1; }, limit));
+    world.run_for(limit);
+    CHECK(broken_links(world, a, at_a) == 1);
+    CHECK(broken_links(world, b, from) == 1);
+    CHECK(to_a.down_count == 0);
+    CHECK(world.run_until([&] { return to_a.down_count == 1 && to_b.down_count == 1; },
+                          hf::timing().resume_window()));
     CHECK(to_a.downs()[0].code == hf::Errc::peer_lost);
     // Healed, they reach each other again, as the same two nodes.
     world.network().heal();
@@ -142,7 +131,7 @@ TEST_CASE("a partition is noticed on both sides within 3 heartbeats") {
   }
 }
 
-TEST_CASE("a link heard in one direction only is down as well") {
+TEST_CASE("a link heard in one direction only is noticed, and ended, as well") {
   Handler to_a, to_b;  // the world's nodes refer to them to the end
   hf::SimWorld world({.seed = 3});
   hf::SimNode &a = world.add_node(), &b = world.add_node();
@@ -152,7 +141,9 @@ TEST_CASE("a link heard in one direction only is down as well") {
     return send_text(&from.network, endpoint_of(a), "hello", Lane::normal);
   });
   world.network().cut(a, b);
-  CHECK(world.run_until([&] { return to_b.down_count == 1; }, hf::timing().heartbeat() * 31 / 10));
+  world.run_for(hf::timing().heartbeat() * 31 / 10);
+  CHECK(broken_links(world, b, from) == 1);
+  CHECK(world.run_until([&] { return to_b.down_count == 1; }, hf::timing().resume_window()));
 }
 
 TEST_CASE("messages arrive once and in order over a slow and lossy network") {
@@ -208,7 +199,7 @@ TEST_CASE(
     world.run_for(std::chrono::milliseconds(1 + seed * 7));
     switch (seed % 3) {
       case 0: b.crash(hf::SimCrash::kill()); break;
-      case 1: world.network().reset(a, b); break;
+      case 1: b.crash(hf::SimCrash::power_cut()); break;
       default: world.network().partition(a, b); break;
     }
     CHECK(world.run_until([&] { return to_a.down_count == 1; }, 10s));

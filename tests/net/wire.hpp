@@ -3,11 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <functional>
+#include <hyperframes/net/handshake.hpp>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,14 +24,23 @@ struct WireFrame {
   std::vector<std::byte> payload;
 };
 
+inline std::vector<WireFrame> of_kind(const std::vector<WireFrame>& frames, net::FrameKind kind) {
+  std::vector<WireFrame> found;
+  for (const WireFrame& frame : frames)
+    if (frame.header.kind == kind) found.push_back(frame);
+  return found;
+}
+
 /// What the link's transport and the test share.
 struct WireState {
   net::Transport::Owner* owner = nullptr;
   std::vector<std::byte> out;  ///< Left the link, and not looked at yet.
   hf::Segments batch;          ///< Being sent.
   bool sending = false;
-  bool taking = true;  ///< False: as a peer that does not read.
-  bool alive = true;
+  bool taking = true;    ///< False: as a peer that does not read.
+  bool alive = false;    ///< Started, and not ended.
+  bool holding = false;  ///< As a system that is slow to let go of what it was given.
+  bool abandoned = false;
 };
 
 class WireTransport final : public net::Transport {
@@ -40,7 +52,10 @@ class WireTransport final : public net::Transport {
   hf::Task<void> receive_exactly(hf::Buffer, hf::Time) override { co_return; }
   hf::Task<void> send_all(hf::Buffer, hf::Time) override { co_return; }
 
-  void start(Owner& owner, std::size_t) noexcept override { state_->owner = &owner; }
+  void start(Owner& owner, std::size_t) noexcept override {
+    state_->owner = &owner;
+    state_->alive = true;
+  }
   void send(hf::Segments batch) noexcept override {
     state_->batch = std::move(batch);
     state_->sending = true;
@@ -48,11 +63,16 @@ class WireTransport final : public net::Transport {
   }
   void stop() noexcept override {
     state_->owner = nullptr;
-    state_->alive = false;
-    state_->batch.clear();  // its memory is this shard's
-    if (done_.queued) hf::Shard::current()->ready[0].remove(&done_);
-    done_.queued = false;
+    end();
   }
+  bool can_be_abandoned() const noexcept override { return true; }
+  hf::Segments abandon() noexcept override {
+    hf::Segments batch = state_->sending ? state_->batch : hf::Segments();
+    state_->abandoned = true;
+    end();
+    return batch;
+  }
+  bool is_released() const noexcept override { return state_->abandoned && !state_->holding; }
   /// Moves what is being sent to the far end.
   void take() noexcept {
     if (!state_->sending || done_.queued) return;
@@ -75,6 +95,12 @@ class WireTransport final : public net::Transport {
     WireTransport& self;
     bool queued = false;
   };
+  void end() noexcept {
+    state_->alive = false;
+    state_->batch.clear();  // its memory is this shard's
+    if (done_.queued) hf::Shard::current()->ready[0].remove(&done_);
+    done_.queued = false;
+  }
   std::shared_ptr<WireState> state_;
   Done done_{*this};
 };
@@ -83,19 +109,71 @@ class WireTransport final : public net::Transport {
 class Wire {
  public:
   Wire(net::detail::NetworkShard& shard, std::uint64_t number, std::uint64_t peer)
-      : state_(std::make_shared<WireState>()) {
+      : shard_(shard), number_(number) {
     net::detail::Installation installation;
     installation.session = number;
     installation.peer = {peer, 1, 1, "wire", "the far end"};
-    auto transport = std::make_unique<WireTransport>(state_);
-    transport_ = transport.get();
-    installation.transport = std::move(transport);
+    installation.transport = make_transport();
     installation.settings.largest_message = std::uint64_t{1} << 30;
     installation.settings.fragment_bytes = 256 << 10;
+    installation.settings.resumable = true;
     shard.install(installation).value();
   }
 
+  /// It has a connection that works.
   bool alive() const noexcept { return state_->alive; }
+
+  /// As a connection that was reset: only the first `arriving` bytes of what was on its way come.
+  void break_off(std::size_t arriving = ~std::size_t{0}) {
+    lose_all_but(arriving);
+    if (alive()) state_->owner->on_ended(hf::Error::system(ECONNRESET, "receive from the far end"));
+  }
+  /// What has left the link and was not looked at is lost, but for so many bytes.
+  void lose_all_but(std::size_t arriving) {
+    state_->out.resize(std::min(arriving, state_->out.size()));
+  }
+  void lose_half() { lose_all_but(state_->out.size() / 2); }
+  /// Connects anew, with what it has heard (or says that it has). After a turn, `hear` begins with
+  /// the Welcome.
+  hf::Result<void> connect_again(std::optional<std::uint64_t> delivered = std::nullopt) {
+    const auto before = state_;
+    WireTransport* const transport_before = transport_;
+    net::detail::Resumption resumption;
+    resumption.session = number_;
+    resumption.peer_delivered = delivered.value_or(heard_);
+    resumption.transport = make_transport();
+    resumption.welcome = 7;
+    arriving = ~std::size_t{0};
+    auto resumed = shard_.resume(resumption);
+    if (!resumed) {
+      state_ = before;
+      transport_ = transport_before;
+    }
+    return resumed;
+  }
+  /// The same from end to end: says again what the other side lacks.
+  std::vector<WireFrame> welcomed() {
+    auto frames = hear();
+    if (frames.empty() || frames[0].header.kind != net::FrameKind::welcome)
+      throw std::runtime_error("not welcome");
+    const auto welcome = net::decode_welcome(frames[0].payload).value();
+    frames.erase(frames.begin());
+    for (std::uint64_t i = welcome.delivered.value(); i < said_frames_.size(); ++i)
+      feed(said_frames_[i]);
+    return frames;
+  }
+  /// Where the link wants what comes next; the system may write there until it has let go.
+  hf::Buffer hold_target() noexcept {
+    state_->holding = true;
+    held_ = state_;
+    return state_->owner->receive_target();
+  }
+  void let_go() {
+    held_->holding = false;
+    if (held_->abandoned && held_->owner) held_->owner->on_released();
+  }
+  bool remembers = false;  ///< What it has said, to say it again.
+  std::uint64_t heard() const noexcept { return heard_; }
   bool acknowledging = true;  ///< Says so with each frame.
 
   /// Sequence, acknowledgement and length are added.
@@ -106,6 +184,7 @@ class Wire {
     std::vector<std::byte> bytes(net::FrameHeader::size);
     header.encode(bytes.data());
     bytes.insert(bytes.end(), payload.begin(), payload.end());
+    if (remembers && header.sequence) said_frames_.push_back(bytes);
     feed(bytes);
   }
   void say(net::FrameKind kind, net::Lane lane = net::Lane::control, std::uint64_t message = 0,
@@ -165,11 +244,7 @@ class Wire {
     return frames;
   }
   /// Those of one kind.
-  std::vector<WireFrame> hear(net::FrameKind kind) {
-    auto frames = hear();
-    std::erase_if(frames, [&](const WireFrame& frame) { return frame.header.kind != kind; });
-    return frames;
-  }
+  std::vector<WireFrame> hear(net::FrameKind kind) { return of_kind(hear(), kind); }
 
   void stop_reading() noexcept { state_->taking = false; }
   void read_again() noexcept {
@@ -182,8 +257,12 @@ class Wire {
   }
   /// At most so many bytes come at once.
   std::function<std::size_t()> cut = [] { return std::size_t{16} << 10; };
+  /// Of what is said from now on only so many bytes come; until the next connection.
+  std::size_t arriving = ~std::size_t{0};
   /// Bytes as they are; where the link wants them, as from a socket.
   void feed(std::span<const std::byte> bytes) {
+    bytes = bytes.first(std::min(bytes.size(), arriving));
+    arriving -= arriving == ~std::size_t{0} ? 0 : bytes.size();
     while (!bytes.empty() && alive()) {
       hf::Buffer target = state_->owner->receive_target();
       if (target.empty()) {
@@ -202,9 +281,19 @@ class Wire {
   }
 
  private:
-  std::shared_ptr<WireState> state_;
+  std::unique_ptr<WireTransport> make_transport() {
+    state_ = std::make_shared<WireState>();
+    auto transport = std::make_unique<WireTransport>(state_);
+    transport_ = transport.get();
+    return transport;
+  }
+
+  net::detail::NetworkShard& shard_;
+  std::uint64_t number_;
+  std::shared_ptr<WireState> state_, held_;
   WireTransport* transport_ = nullptr;
   std::uint64_t said_ = 0, heard_ = 0;
+  std::vector<std::vector<std::byte>> said_frames_;
 };
 
 /// The near end: a node with a network that has no peer but those wires.
