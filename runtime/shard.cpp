@@ -326,8 +326,43 @@ std::size_t Shard::ready_of_users() const noexcept {
   return count;
 }
 
+void Shard::remove_poller(Poller& poller) noexcept {
+  const auto found = std::ranges::find(pollers_, &poller);
+  if (found == pollers_.end()) return;
+  if (polling_) {
+    *found = nullptr;
+  } else {
+    pollers_.erase(found);
+  }
+}
+
+// One may remove itself and others, and add some.
+void Shard::poll_pollers() noexcept {
+  if (pollers_.empty()) return;
+  polling_ = true;
+  for (std::size_t i = 0; i < pollers_.size(); ++i)
+    if (pollers_[i]) work_run_ += pollers_[i]->poll();
+  polling_ = false;
+  std::erase(pollers_, nullptr);
+}
+
+void Shard::arm_pollers() noexcept {
+  for (Poller* poller : pollers_) poller->arm();
+  pollers_armed_ = true;
+}
+
+void Shard::disarm_pollers() noexcept {
+  if (!std::exchange(pollers_armed_, false)) return;
+  for (Poller* poller : pollers_) poller->disarm();
+}
+
+bool Shard::pollers_ready() const noexcept {
+  return std::ranges::any_of(pollers_, [](const Poller* poller) { return poller->ready(); });
+}
+
 bool Shard::turn() noexcept {
   sleeping_.store(false, std::memory_order_relaxed);
+  disarm_pollers();
   return turn_from(reactor_->now());
 }
 
@@ -339,6 +374,7 @@ bool Shard::turn_from(Time started) noexcept {
   now_ = started;  // who is told of a completion may set a deadline
   reactor_->poll();
   now_ = reactor_->now();
+  poll_pollers();
   take_arrivals();
   timers_.advance(now_, timers_per_turn);
   run_group(static_cast<std::size_t>(Group::system), options_.turn_work_limit,
@@ -359,9 +395,12 @@ Time Shard::rest() noexcept {
   const Time until = next_turn();
   if (until <= now_) return Time{};
   sleeping_.store(true, std::memory_order_relaxed);
+  arm_pollers();
   // Pairs with the fences of those who post: either they see us asleep, or we see what they posted.
+  // The same holds for what pollers look at.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!arrivals_waiting()) return until;
+  if (!arrivals_waiting() && !pollers_ready()) return until;
+  disarm_pollers();
   sleeping_.store(false, std::memory_order_relaxed);
   return Time{};
 }
@@ -401,8 +440,9 @@ Time Shard::idle(Time now) noexcept {
   if (until <= now) return now;
   CurrentShard here(*this);
   sleeping_.store(true, std::memory_order_relaxed);
+  arm_pollers();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!arrivals_waiting() && !stop_requested_.load(std::memory_order_acquire)) {
+  if (!arrivals_waiting() && !pollers_ready() && !stop_requested_.load(std::memory_order_acquire)) {
     ++sleeps_;
     reactor_->wait(until);
     const Duration slept = reactor_->now() - now;
@@ -413,6 +453,7 @@ Time Shard::idle(Time now) noexcept {
       spin_span_ /= 2;
     }
   }
+  disarm_pollers();
   sleeping_.store(false, std::memory_order_relaxed);
   return now;
 }

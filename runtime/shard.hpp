@@ -22,6 +22,7 @@
 #include <hyperframes/runtime/detail/inbox.hpp>
 #include <hyperframes/runtime/detail/work.hpp>
 #include <hyperframes/runtime/metrics.hpp>
+#include <hyperframes/runtime/poller.hpp>
 #include <hyperframes/runtime/reactor.hpp>
 #include <hyperframes/runtime/task.hpp>
 #include <hyperframes/runtime/timer.hpp>
@@ -99,6 +100,11 @@ class Shard : public detail::ShardCore {
 
   /// Restarts it if it runs. See runtime/timer.hpp.
   void start_timer(Timer& timer, Time deadline) noexcept { timers_.start(timer, deadline); }
+
+  /// Polls it in every turn from now on. On this shard, also from inside a poll.
+  void add_poller(Poller& poller) { pollers_.push_back(&poller); }
+  /// One that is not there is left alone.
+  void remove_poller(Poller& poller) noexcept;
 
   /// While somebody here needs memory of this shard that others hold, what they release wakes it.
   /// Counted; on this shard only.
@@ -194,6 +200,10 @@ class Shard : public detail::ShardCore {
   void take_arrivals() noexcept;
   bool arrivals_waiting() const noexcept;
   bool turn_from(Time started) noexcept;
+  void poll_pollers() noexcept;
+  void arm_pollers() noexcept;
+  void disarm_pollers() noexcept;
+  bool pollers_ready() const noexcept;
   /// From anywhere else: a block of this shard whose last reference has ended there.
   void take_back(detail::Block* block) noexcept;
   void take_returned_blocks() noexcept;
@@ -253,6 +263,8 @@ class Shard : public detail::ShardCore {
   std::vector<Homebound> homebound_;
   std::atomic<detail::Block*> returned_blocks_{nullptr};
   std::atomic<std::size_t> memory_waiters_{0};  ///< Who waits for a pool's memory; written here.
+  std::vector<Poller*> pollers_;                ///< Null: removed during the poll.
+  bool polling_ = false, pollers_armed_ = false;
   detail::List<Root> roots_;
   detail::List<detail::Launched> scoped_;  ///< Tasks of scopes.
   std::atomic<bool> stop_requested_{false};

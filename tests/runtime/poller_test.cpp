@@ -1,0 +1,128 @@
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <hyperframes/runtime/poller.hpp>
+#include <hyperframes/runtime/shard.hpp>
+#include <random>
+#include <thread>
+
+#include "conformance.hpp"
+
+using namespace hyperframes;
+using namespace hyperframes::test;
+
+namespace {
+
+/// A number that another thread writes.
+class Number final : public Poller {
+ public:
+  std::size_t poll() noexcept override {
+    const int now = written.load(std::memory_order_acquire);
+    if (now == seen.load(std::memory_order_relaxed)) return 0;
+    seen.store(now, std::memory_order_release);
+    return 1;
+  }
+  void arm() noexcept override {
+    armed.store(true, std::memory_order_relaxed);
+    ++times_armed;
+  }
+  bool ready() const noexcept override {
+    return written.load(std::memory_order_relaxed) != seen.load(std::memory_order_relaxed);
+  }
+  void disarm() noexcept override { armed.store(false, std::memory_order_relaxed); }
+
+  std::atomic<int> written{0}, seen{0};
+  std::atomic<bool> armed{false};
+  std::atomic<int> times_armed{0};
+};
+
+}  // namespace
+
+TEST_CASE("what a poller looks at is seen, whether its shard is awake or has to be woken",
+          "[threads]") {
+  const auto seed = std::random_device()();
+  INFO("seed " << seed);
+  Bed bed(GENERATE(Catch::Generators::range(first_bed, 1)), 1);
+  INFO(bed.name());
+  Number number;
+  Shard* shard = nullptr;
+  bed.run([&](Runtime& runtime) {
+    shard = &runtime.shard(0);
+    return co_invoke(
+        [](Number* number) -> Task<void> {
+          Shard::current()->add_poller(*number);
+          co_return;
+        },
+        &number);
+  });
+  std::mt19937_64 random(seed);
+  bool all_seen = true;
+  for (int value = 1; value <= 3000 && all_seen; ++value) {
+    number.written.store(value, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (number.armed.load(std::memory_order_relaxed)) shard->reactor().wake();
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (number.seen.load(std::memory_order_acquire) != value && all_seen) {
+      all_seen = std::chrono::steady_clock::now() < limit;
+      std::this_thread::yield();
+    }
+    if (random() % 20 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+  }
+  CHECK(all_seen);
+  CHECK(number.times_armed > 0);
+  bed.run([&](Runtime&) {
+    return co_invoke(
+        [](Number* number) -> Task<void> {
+          Shard::current()->remove_poller(*number);
+          Shard::current()->remove_poller(*number);  // does nothing
+          co_return;
+        },
+        &number);
+  });
+}
+
+namespace {
+
+/// Does something to the others once.
+class Meddler final : public Poller {
+ public:
+  std::size_t poll() noexcept override {
+    ++polls;
+    if (act) std::exchange(act, {})();
+    return 0;
+  }
+  void arm() noexcept override {}
+  bool ready() const noexcept override { return false; }
+  void disarm() noexcept override {}
+  std::function<void()> act;
+  int polls = 0;
+};
+
+Task<void> meddle() {
+  Shard& shard = *Shard::current();
+  Meddler first, second, third, late;
+  for (Meddler* poller : {&first, &second, &third}) shard.add_poller(*poller);
+  co_await sleep_for(1ms);
+  CHECK(third.polls > 0);
+  second.act = [&] {
+    for (Meddler* poller : {&first, &second, &third}) shard.remove_poller(*poller);
+    shard.add_poller(late);
+  };
+  const int before = second.polls;
+  co_await sleep_for(1ms);
+  CHECK(second.polls == before + 1);
+  CHECK(late.polls > 0);
+  CHECK(third.polls <= first.polls);
+  const int polls = first.polls + second.polls + third.polls;
+  co_await sleep_for(1ms);
+  CHECK(first.polls + second.polls + third.polls == polls);
+  shard.remove_poller(late);
+}
+
+}  // namespace
+
+TEST_CASE("a poller may take itself and others out, and add some, while it is polled") {
+  Bed bed(GENERATE(Catch::Generators::range(first_bed, 1)), 1);
+  INFO(bed.name());
+  bed.run([](Runtime&) { return meddle(); });
+}
