@@ -131,6 +131,8 @@ class Reactor {
   /// The same for what `listen` made: nothing listens there any more, and accepts that wait end
   /// with -EINVAL.
   virtual void close_listener(int descriptor) noexcept { close_now(descriptor); }
+  /// Of socket(2), for a listening socket that others make for this driver.
+  virtual int listening_flags() const noexcept { return 0; }
   /// Whether descriptors are the process's own, so that close(2) closes them.
   virtual bool has_system_descriptors() const noexcept { return false; }
   /// Keeps other threads from running the shard's turns while it is held, for drivers whose turns

@@ -288,9 +288,10 @@ AsioReactor::Step AsioReactor::try_receive(Operation& operation, std::int64_t& r
   State& state = state_of(operation);
   const Buffer& into = operation.memory[0];
   const bool whole = (operation.flags & MSG_WAITALL) != 0;
+  const int flags = MSG_DONTWAIT | (operation.flags & MSG_PEEK);
   for (std::size_t moved = 0; moved < transfer_limit;) {
     const std::size_t size = std::min(into.size() - state.done, transfer_limit);
-    const auto got = ::recv(file_of(operation), into.data() + state.done, size, MSG_DONTWAIT);
+    const auto got = ::recv(file_of(operation), into.data() + state.done, size, flags);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && would_block(errno)) return Step::blocked;
     result = got < 0 ? -errno : 0;
@@ -463,8 +464,9 @@ std::size_t AsioReactor::poll() noexcept {
 // ---- The rest of the driver
 
 int AsioReactor::listen(const Address& address, int backlog) {
-  return listen_on(address, backlog, SOCK_NONBLOCK);
+  return listen_on(address, backlog, listening_flags());
 }
+int AsioReactor::listening_flags() const noexcept { return SOCK_NONBLOCK; }
 Address AsioReactor::local_address(int descriptor) const { return local_address_of(descriptor); }
 void AsioReactor::tune_socket(int descriptor, std::size_t unsent_backlog_bytes) noexcept {
   tune(descriptor, unsent_backlog_bytes);

@@ -31,6 +31,7 @@ class AsioReactor : public Reactor {
   void close_now(int descriptor) noexcept final;
   void reset_now(int descriptor) noexcept final;
   void close_listener(int descriptor) noexcept final;
+  int listening_flags() const noexcept final;
   bool has_system_descriptors() const noexcept final { return true; }
   std::size_t in_flight() const noexcept final { return in_flight_; }
   bool drain(Time until) noexcept final;
