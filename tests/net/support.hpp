@@ -1,6 +1,8 @@
 // Nodes for the tests of the network: a runtime, a handler and a network each.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -14,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace net_test {
@@ -21,6 +24,27 @@ namespace net_test {
 using namespace std::chrono_literals;
 namespace net = hf::net;
 
+/// What nodes listen on unless a test says where: loopback TCP, or a name that nobody else has.
+class Over {
+ public:
+  /// Until the end of the test case's run.
+  explicit Over(net::Scheme scheme) : before_(std::exchange(current(), scheme)) {}
+  ~Over() { current() = before_; }
+  Over(const Over&) = delete;
+
+  static net::Scheme& current() {
+    static net::Scheme scheme = net::Scheme::tcp;
+    return scheme;
+  }
+  static std::string uri() {
+    static std::atomic<int> last{0};
+    if (current() == net::Scheme::tcp) return "tcp://127.0.0.1:0";
+    return "shm://test-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
+  }
+
+ private:
+  net::Scheme before_;
+};
 /// What a node was told, and what it does about it. Thread-safe.
 class Handler final : public net::MessageHandler {
  public:
@@ -78,7 +102,7 @@ struct Node {
   auto run(Function function, unsigned shard = 0) {
     return runtime.run([function](hf::Runtime&) mutable { return function(); }, shard);
   }
-  net::Endpoint listen(const std::string& uri = "tcp://127.0.0.1:0") {
+  net::Endpoint listen(const std::string& uri = Over::uri()) {
     return run([this, uri] { return network.listen(net::Endpoint::parse(uri)); });
   }
   /// Connects, and returns the peer's node id: a SessionRef stays on its shard.

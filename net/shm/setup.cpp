@@ -1,0 +1,243 @@
+#include <hyperframes/net/shm/setup.hpp>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <hyperframes/net/detail/little_endian.hpp>
+#include <hyperframes/net/endpoint.hpp>
+
+namespace hyperframes::net::detail {
+namespace {
+
+constexpr std::size_t boot_id_at = 32, text_at = 96;
+constexpr int backlog = 512;
+// More than an offer may have, so that a surplus is seen.
+constexpr std::size_t most_descriptors = 4;
+
+void put_text(std::byte* at, std::string_view text, std::size_t most) noexcept {
+  std::memcpy(at, text.data(), std::min(text.size(), most));
+}
+
+std::string get_text(const std::byte* at, std::size_t most) {
+  const auto* text = reinterpret_cast<const char*>(at);
+  std::string found(text, ::strnlen(text, most));
+  // It may be logged.
+  std::ranges::replace_if(found, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return found;
+}
+
+std::string uri_of(const std::string& name) { return "shm://" + name; }
+
+/// An abstract name begins with a zero and has no end mark: its length is in that of the address.
+socklen_t address_of(const std::string& name, sockaddr_un& address) {
+  check_shm_name(name);
+  address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = "hyperframes/shm/" + name;
+  static_assert(sizeof address.sun_path > 1 + 16 + 64);
+  std::memcpy(address.sun_path + 1, path.data(), path.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+}
+
+OwnDescriptor unix_socket(int flags, const std::string& tried) {
+  OwnDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!made) throw Error::system(errno, tried, {}, "raise the open-files limit (ulimit -n)");
+  return made;
+}
+
+Error name_taken(const std::string& name, const std::string& tried) {
+  std::string found = "a process listens under that name";
+  try {
+    if (const OwnDescriptor other = try_connect_to(name))
+      found = peer_of(other.get()).to_string() + " listens under that name";
+  } catch (const Error&) {
+    // It has ended this moment.
+  }
+  return Error::system(EADDRINUSE, tried, found, "stop it, or choose another name");
+}
+
+}  // namespace
+
+std::array<std::byte, ShmOffer::size> ShmOffer::encode() const noexcept {
+  std::array<std::byte, size> bytes{};
+  store_little(bytes.data(), magic);
+  store_little(bytes.data() + 8, version);
+  store_little(bytes.data() + 12, std::uint32_t{refused});
+  store_little(bytes.data() + 16, layout.descriptors);
+  store_little(bytes.data() + 20, layout.data_bytes);
+  put_text(bytes.data() + boot_id_at, boot_id, boot_id_bytes);
+  put_text(bytes.data() + text_at, text, text_bytes);
+  return bytes;
+}
+
+// Magic, version, status and text stand where they stand in every version: so a refusal is
+// understood by all.
+Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::string& peer) {
+  const std::string tried = "exchange memory with " + peer;
+  const auto corrupt = [&](std::string found) {
+    return Error(Errc::corrupt, tried, std::move(found),
+                 "the connection was closed; run the same release on both ends");
+  };
+  if (bytes.size() != ShmOffer::size)
+    return corrupt("its message has " + std::to_string(bytes.size()) + " bytes instead of 256");
+  if (load_little<std::uint64_t>(bytes.data()) != ShmOffer::magic)
+    return corrupt("its message does not begin as one of this project does");
+  ShmOffer offer;
+  offer.version = load_little<std::uint32_t>(bytes.data() + 8);
+  const auto status = load_little<std::uint32_t>(bytes.data() + 12);
+  offer.refused = status == 1;
+  offer.layout.descriptors = load_little<std::uint32_t>(bytes.data() + 16);
+  offer.layout.data_bytes = load_little<std::uint32_t>(bytes.data() + 20);
+  offer.boot_id = get_text(bytes.data() + boot_id_at, ShmOffer::boot_id_bytes);
+  offer.text = get_text(bytes.data() + text_at, ShmOffer::text_bytes);
+  if (offer.refused) return offer;
+  if (offer.version != ShmOffer::current_version)
+    return Error(Errc::version_mismatch, tried,
+                 "it lays memory out by version " + std::to_string(offer.version) +
+                     ", this process by version " + std::to_string(ShmOffer::current_version),
+                 "run the same release on both ends");
+  if (status) return corrupt("its message has status " + std::to_string(status));
+  if (auto fault = offer.layout.fault(); !fault.empty()) return corrupt(std::move(fault));
+  return offer;
+}
+
+std::string system_boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  return text.substr(0, ShmOffer::boot_id_bytes);
+}
+
+// ---- Who is there
+
+std::string ShmPeer::to_string() const {
+  return (process ? "process " + std::to_string(process) : "a process of another container") +
+         " of user " + std::to_string(user);
+}
+
+std::string ShmPeer::objection() const {
+  const uid_t own = ::geteuid();
+  if (user == own || user == 0) return {};
+  return "that is " + to_string() + ", and this process is one of user " + std::to_string(own);
+}
+
+ShmPeer peer_of(int socket) {
+  ucred found{};
+  socklen_t length = sizeof found;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &length) < 0)
+    throw Error::system(errno, "ask who is at the other end of a Unix socket");
+  return {found.pid, found.uid};
+}
+
+// ---- Names
+
+void check_shm_name(const std::string& name) {
+  const auto parsed = Endpoint::try_parse(uri_of(name));
+  if (!parsed) throw parsed.error();
+}
+
+OwnDescriptor listen_at(const std::string& name, int flags) {
+  const std::string tried = "listen on " + uri_of(name);
+  sockaddr_un address;
+  const socklen_t length = address_of(name, address);
+  OwnDescriptor listener = unix_socket(flags, tried);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) < 0)
+    throw errno == EADDRINUSE ? name_taken(name, tried) : Error::system(errno, tried);
+  if (::listen(listener.get(), backlog) < 0) throw Error::system(errno, tried);
+  return listener;
+}
+
+// Only the connect itself must not block: the drivers want a socket as it comes.
+OwnDescriptor try_connect_to(const std::string& name) {
+  const std::string tried = "connect to " + uri_of(name);
+  sockaddr_un address;
+  const socklen_t length = address_of(name, address);
+  OwnDescriptor socket = unix_socket(SOCK_NONBLOCK, tried);
+  int result;
+  do {
+    result = ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length);
+  } while (result < 0 && errno == EINTR);
+  if (result == 0) {
+    ::fcntl(socket.get(), F_SETFL, 0);
+    return socket;
+  }
+  if (errno == EAGAIN) return OwnDescriptor();
+  if (errno == ECONNREFUSED)
+    throw Error::system(
+        errno, tried, "nobody listens under that name on this host, or in this network namespace",
+        "start the server; containers must share the network namespace of the host");
+  throw Error::system(errno, tried);
+}
+
+// ---- Passing
+
+bool pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+  iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+Passed receive_passed(int socket, std::size_t most_bytes) {
+  Passed passed;
+  passed.bytes.resize(most_bytes);
+  iovec vector{passed.bytes.data(), passed.bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_descriptors)];
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) throw Error::system(errno, "receive a message with descriptors");
+  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
+    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor;
+      std::memcpy(&descriptor, CMSG_DATA(at) + i * sizeof descriptor, sizeof descriptor);
+      passed.descriptors.emplace_back(descriptor);
+    }
+  }
+  passed.too_many = message.msg_flags & MSG_CTRUNC;
+  passed.bytes.resize(static_cast<std::size_t>(got));
+  return passed;
+}
+
+OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
+  const std::size_t count = passed.descriptors.size();
+  if (count == 1 && !passed.too_many) return std::move(passed.descriptors.front());
+  std::string found = "it passed " + std::to_string(count) + " descriptors instead of one";
+  if (passed.too_many)
+    found = count == 0 ? "it passed a descriptor, and this process may open no more"
+                       : "it passed more descriptors than the one of its memory";
+  throw Error(Errc::corrupt, tried, std::move(found),
+              count == 0 && passed.too_many ? "raise the open-files limit (ulimit -n)"
+                                            : "run the same release on both ends");
+}
+
+}  // namespace hyperframes::net::detail

@@ -1,0 +1,85 @@
+// How two processes meet under a name, and exchange their segments.
+//
+//   OwnDescriptor listener = listen_at("counter");
+//   ShmOffer offer = ...;   pass(socket, offer, segment.descriptor());
+//   Passed passed = receive_passed(socket);         // when there is something to receive
+//
+// The meeting point is a Unix socket in the abstract namespace: it ends with its process, and is
+// seen by whoever shares the network namespace. Each side sends one message of 256 bytes with the
+// descriptor of its segment, the connecting one first:
+//
+//    0 u64 magic    8 u32 version   12 u32 status   16 u32 descriptors   20 u32 data bytes
+//   24 u64 zero    32 boot id, 64 bytes with zeros behind it            96 text, the same, 160
+//   bytes
+//
+// Status 0 is an offer, 1 a refusal, with the reason as text and no descriptor. Behind that the
+// socket carries nothing but doorbells, a byte each, and its end is the end of the peer's process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <hyperframes/net/shm/segment.hpp>
+#include <hyperframes/runtime/error.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hyperframes::net::detail {
+
+struct ShmOffer {
+  static constexpr std::size_t size = 256, boot_id_bytes = 64, text_bytes = 160;
+  static constexpr std::uint64_t magic = 0x006d68736d617266;  ///< "framshm" and a zero.
+  static constexpr std::uint32_t current_version = 1;
+
+  std::uint32_t version = current_version;
+  bool refused = false;
+  ShmLayout layout;
+  std::string boot_id;
+  std::string text;  ///< Why it refuses.
+
+  std::array<std::byte, size> encode() const noexcept;
+};
+
+/// `peer` is who sent it, for the errors. Errc::corrupt, Errc::version_mismatch.
+Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::string& peer);
+
+/// Of the running system; empty if it can't be read.
+std::string system_boot_id();
+
+/// Who is at the other end of a Unix socket.
+struct ShmPeer {
+  pid_t process = 0;  ///< 0: of another process namespace.
+  uid_t user = 0;
+  std::string to_string() const;  ///< "process 7 of user 1000".
+  /// Empty if this process may share memory with it, or what is in the way: it must be of the same
+  /// user, or of root.
+  std::string objection() const;
+};
+ShmPeer peer_of(int socket);
+
+/// Throws Errc::invalid_argument for a name that none can have.
+void check_shm_name(const std::string& name);
+/// `flags`: of socket(2), as the driver wants them. Throws with who has the name already.
+OwnDescriptor listen_at(const std::string& name, int flags = 0);
+/// A connected socket; none if the listener has no room for one more at the moment. Throws if there
+/// is no listener.
+OwnDescriptor try_connect_to(const std::string& name);
+
+/// What came in one message.
+struct Passed {
+  std::vector<std::byte> bytes;  ///< Empty: the peer has ended.
+  std::vector<OwnDescriptor> descriptors;
+  bool too_many = false;  ///< Descriptors, more than there was room for.
+};
+/// `descriptor` -1: none. Never blocks. False if the peer is gone, or has left no room.
+bool pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;
+/// Never blocks: the socket must be readable. Throws what the system says.
+Passed receive_passed(int socket, std::size_t most_bytes);
+/// The one descriptor that an offer comes with. Throws Errc::corrupt for none or several.
+OwnDescriptor only_descriptor(Passed& passed, const std::string& tried);
+
+}  // namespace hyperframes::net::detail
