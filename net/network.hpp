@@ -69,8 +69,8 @@ class Network {
   std::uint64_t node_id() const noexcept;
   std::uint64_t incarnation() const noexcept;
 
-  /// Binds exactly the given address and accepts peers there until `close`. Returns it with the
-  /// port that was picked. Without a key any address but loopback is refused
+  /// Binds exactly the given address, or name (shm://), and accepts peers there until `close`.
+  /// Returns it with the port that was picked. Without a key any address but loopback is refused
   /// (Errc::unauthenticated) unless the options say `insecure`. A name is resolved; all its
   /// addresses are bound. Errc::unsupported for a transport that this build has not.
   Task<Endpoint> listen(Endpoint endpoint);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/net/tcp/tcp.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -54,13 +55,6 @@ Network::Options completed(Network::Options options) {
                                        .count());
   if (options.boot_id.empty()) options.boot_id = system_boot_id();
   return options;
-}
-
-void require_tcp(const Endpoint& endpoint, const char* tried) {
-  if (endpoint.scheme == Scheme::tcp || endpoint.scheme == Scheme::automatic) return;
-  throw Error(Errc::unsupported, tried + endpoint.to_string(),
-              "this build has no transport '" + std::string(name(endpoint.scheme)) + "'",
-              "use tcp:// or auto://");
 }
 
 std::string node_name(std::uint64_t node) { return "node " + std::to_string(node); }
@@ -156,10 +150,9 @@ class NetworkCore::Connecting {
 };
 
 NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler)
-    : runtime_(runtime),
-      options_(completed(std::move(options))),
-      handler_(handler),
-      tcp_(make_tcp_provider()) {
+    : runtime_(runtime), options_(completed(std::move(options))), handler_(handler) {
+  providers_[Scheme::tcp] = make_tcp_provider();
+  providers_[Scheme::shm] = make_shm_provider();
   for (unsigned i = 0; i < runtime_.shard_count(); ++i)
     shards_.push_back(std::make_unique<NetworkShard>(*this, runtime_.shard(i)));
 }
@@ -176,6 +169,15 @@ void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function
     std::function<void(NetworkCore&)> function;
   };
   target.post(new Posted(shared_from_this(), std::move(function)), Group::user);
+}
+
+// Before there is something to choose from, auto:// is TCP.
+TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char* tried) const {
+  const Scheme scheme = endpoint.scheme == Scheme::automatic ? Scheme::tcp : endpoint.scheme;
+  if (const auto found = providers_.find(scheme); found != providers_.end()) return *found->second;
+  throw Error(Errc::unsupported, tried + endpoint.to_string(),
+              "this build has no transport '" + std::string(name(scheme)) + "'",
+              "use tcp://, shm:// or auto://");
 }
 
 NodeDescription NetworkCore::describe() const {
@@ -337,12 +339,12 @@ void NetworkCore::stop_here() {
 // -----------------------------------------------------------------------------------
 
 Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
-  require_tcp(endpoint, "listen on ");
+  TransportProvider& provider = provider_of(endpoint, "listen on ");
   if (stopping_)
     throw Error(Errc::shutting_down, "listen on " + endpoint.to_string(), "the network is closed");
-  const std::vector<Endpoint> addresses = co_await tcp_->resolve(endpoint);
+  const std::vector<Endpoint> addresses = co_await provider.resolve(endpoint);
   for (const Endpoint& address : addresses)
-    if (!tcp_->is_local(address) && !options_.key && !options_.insecure)
+    if (!provider.is_local(address) && !options_.key && !options_.insecure)
       throw Error(Errc::unauthenticated, "listen on " + address.to_string(),
                   "other hosts can reach this address, and there is no key by which peers would "
                   "show who they are",
@@ -352,7 +354,7 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
   for (Endpoint address : addresses) {
     if (bound) address.port = bound->port;
     try {
-      std::shared_ptr<TransportListener> listener = tcp_->listen(address);
+      std::shared_ptr<TransportListener> listener = provider.listen(address);
       if (!bound) bound = listener->endpoint();
       if (!scope_) scope_ = std::make_unique<Scope>();
       scope_->spawn(accept_from(std::move(listener)));
@@ -583,7 +585,6 @@ Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link) {
 
 Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
   auto self = shared_from_this();
-  require_tcp(endpoint, "connect to ");
   while (true) {
     if (stopping_)
       throw Error(Errc::shutting_down, "connect to " + endpoint.to_string(),
@@ -602,7 +603,8 @@ Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
 
 Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline) {
   const std::string tried = "connect to " + endpoint.to_string();
-  const std::vector<Endpoint> addresses = co_await tcp_->resolve(endpoint);
+  TransportProvider& provider = provider_of(endpoint, "connect to ");
+  const std::vector<Endpoint> addresses = co_await provider.resolve(endpoint);
   std::string failures;
   std::optional<Error> refusal;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -613,7 +615,7 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline
     const Time until = std::min(deadline, after(share));
     std::optional<Greeting> greeting;
     try {
-      auto transport = co_await tcp_->connect(addresses[i], until);
+      auto transport = co_await provider.connect(addresses[i], until);
       greeting = co_await greet(std::move(transport), make_hello(++next_session_, 0), until);
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
@@ -766,7 +768,7 @@ Task<void> NetworkCore::open_link(std::uint64_t number, std::uint32_t link, Endp
                                   Time deadline) {
   const PeerInfo peer = entry_of(number).peer;
   const std::uint64_t session = entry_of(number).peer_number;
-  auto transport = co_await tcp_->connect(address, deadline);
+  auto transport = co_await provider_of(address, "connect to ").connect(address, deadline);
   Greeting greeting = co_await greet(std::move(transport), make_hello(session, link), deadline);
   if (greeting.challenge.node.node_id != peer.node_id ||
       greeting.challenge.node.incarnation != peer.incarnation)

@@ -189,6 +189,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   std::optional<std::string> too_many_links(const NodeDescription& node) const;
   void note_refusal(const Error& error);
 
+  /// What makes transports for that endpoint. Throws Errc::unsupported, with the schemes there are.
+  TransportProvider& provider_of(const Endpoint& endpoint, const char* tried) const;
+
   // Connecting.
   Hello make_hello(std::uint64_t session, std::uint32_t link);
   Task<Attempt> attempt(Endpoint endpoint, Time deadline);
@@ -217,7 +220,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   std::vector<std::unique_ptr<NetworkShard>> shards_;
 
   // Of shard 0.
-  std::unique_ptr<TransportProvider> tcp_;
+  std::map<Scheme, std::unique_ptr<TransportProvider>> providers_;
   std::unique_ptr<Scope> scope_;  ///< Accepting and handshakes.
   hyperframes::detail::List<Pending> handshakes_;
   std::size_t handshake_count_ = 0;         ///< Those in the list.

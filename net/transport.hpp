@@ -4,10 +4,10 @@
 //   transport->send(std::move(batch));          // one at a time; owner.on_sent() gives it back
 //   // owner.receive_target(), on_filled(), on_chunk(): what arrives, and where it shall lie
 //
-// The interface behind which kinds of transport differ; net/tcp/tcp.hpp is one. For who adds a
-// transport: programs name them by their Endpoint. A transport serves one link and belongs to that
-// link's shard, where all calls are made and come back; until `start` it may be handed to another
-// shard.
+// The interface behind which kinds of transport differ: net/tcp/tcp.hpp and net/shm/shm.hpp are
+// two. For who adds a transport: programs name them by their Endpoint. A transport serves one link
+// and belongs to that link's shard, where all calls are made and come back; until `start` it may be
+// handed to another shard.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,8 @@
 //   example_counter serve tcp://127.0.0.1:6000
 //   example_counter ask tcp://127.0.0.1:6000
 //
-// The same reference type reaches an actor in this process and in another one.
+// or over shared memory, with shm://counter in place of the address. The same reference type
+// reaches an actor in this process and in another one.
 
 #include <csignal>
 #include <hyperframes/actors/node.hpp>
@@ -66,7 +67,8 @@ int main(int argument_count, char** arguments) {
   if (role != "serve" && role != "ask") {
     const std::string argument = argument_count == 2 ? arguments[1] : "";
     const bool help = argument == "--help" || argument == "-h";
-    (help ? std::cout : std::cerr) << "usage: example_counter serve|ask tcp://HOST:PORT\n";
+    (help ? std::cout : std::cerr)
+        << "usage: example_counter serve|ask tcp://HOST:PORT|shm://NAME\n";
     return help ? 0 : 2;
   }
   // Blocked before there are other threads, so that only sigwait() below sees them.

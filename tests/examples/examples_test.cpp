@@ -25,6 +25,18 @@ TEST_CASE("the counter example serves a client in another process") {
   CHECK(server.end() == 0);
 }
 
+TEST_CASE("the counter example runs over shared memory by its URI alone") {
+  const std::string uri = "shm://counter-" + std::to_string(::getpid());
+  Program server({EXAMPLE_COUNTER, "serve", uri});
+  CHECK(server.line() == "listening on " + uri);
+  Program client({EXAMPLE_COUNTER, "ask", uri});
+  CHECK(client.rest() ==
+        "added 1: 1\nadded 2: 3\nadded 3: 6\nMy name is Ada\n"
+        "rename the counter: the name is empty [invalid_argument]; give it one\n");
+  CHECK(client.wait() == 0);
+  CHECK(server.end() == 0);
+}
+
 TEST_CASE("the counter example says what is wrong when nobody listens") {
   Program client({EXAMPLE_COUNTER, "ask", "tcp://127.0.0.1:1"});
   CHECK(client.rest().empty());

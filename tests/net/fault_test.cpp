@@ -1,16 +1,15 @@
 // Peers that die, freeze, or fall silent: real processes and real sockets.
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 
+#include "process.hpp"
 #include "raw_peer.hpp"
 #include "storm.hpp"
+#include "transports.hpp"
 
 using namespace net_test;
 using net::FrameHeader;
@@ -19,64 +18,6 @@ using net::Lane;
 using net::Message;
 
 namespace {
-
-/// This program again, running one hidden test case as its `main`.
-class Process {
- public:
-  explicit Process(const char* test_case, const std::string& argument = {}) {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    from_ = ends[0];
-    const std::string descriptor = std::to_string(100);
-    id_ = ::fork();
-    REQUIRE(id_ >= 0);
-    if (id_ == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      ::dup2(ends[1], 100);  // without close-on-exec
-      ::setenv("HYPERFRAMES_TEST_REPORT", descriptor.c_str(), 1);
-      ::setenv("HYPERFRAMES_TEST_ARGUMENT", argument.c_str(), 1);
-      ::execl("/proc/self/exe", "peer", test_case, static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-  }
-  ~Process() {
-    if (id_ > 0) {
-      signal(SIGKILL);
-      wait();
-    }
-    ::close(from_);
-  }
-
-  /// The next line that it reports; empty if it ended.
-  std::string line() {
-    std::string text;
-    char c;
-    while (::read(from_, &c, 1) == 1 && c != '\n') text += c;
-    return text;
-  }
-  net::Endpoint endpoint() { return net::Endpoint::parse(line()); }
-  void signal(int number) { ::kill(id_, number); }
-  int wait() {
-    int status = 0;
-    ::waitpid(std::exchange(id_, -1), &status, 0);
-    return status;
-  }
-
- private:
-  pid_t id_ = -1;
-  int from_ = -1;
-};
-
-int report_descriptor() {
-  const char* text = std::getenv("HYPERFRAMES_TEST_REPORT");
-  return text ? std::atoi(text) : -1;
-}
-
-void report(const std::string& line) {
-  const std::string text = line + "\n";
-  [[maybe_unused]] const auto written = ::write(report_descriptor(), text.data(), text.size());
-}
 
 /// Sends until it fails, and says how that ended.
 hf::Task<std::error_code> send_until_failure(net::Network* network, std::uint64_t node,
@@ -102,12 +43,14 @@ TEST_CASE("peer process: keeps what it gets", "[.][peer]") {
   node->handler.react = [&](net::Session&, Lane, Message message) {
     kept.push_back(std::move(message));
   };
-  report(node->listen().to_string());
+  const char* const uri = std::getenv("HYPERFRAMES_TEST_URI");
+  report(node->listen(uri ? uri : Over::uri()).to_string());
   while (true) ::pause();
 }
 
 TEST_CASE("a peer killed by SIGKILL fails what waits for it, and no other session") {
-  Process victim("peer process: keeps what it gets");
+  const Over over(GENERATE(transports()));
+  Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node healthy, client;
   const auto victim_id = client.connect(victim.endpoint());
   const auto healthy_id = client.connect(healthy.listen());
@@ -138,7 +81,8 @@ TEST_CASE("a peer killed by SIGKILL fails what waits for it, and no other sessio
 
 TEST_CASE(
     "a frozen peer is declared down by its silence; what waits ends by its own deadline before") {
-  Process victim("peer process: keeps what it gets");
+  const Over over(GENERATE(transports()));
+  Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node client;
   const auto endpoint = victim.endpoint();
   const auto node = client.connect(endpoint);
@@ -200,7 +144,8 @@ TEST_CASE("peer process: connects to another", "[.][peer]") {
 // The system resets its connection then, as a network might that loses one: nobody connects again.
 TEST_CASE("a peer that had connected and is killed with unread bytes is lost within the window") {
   Node server;
-  Process client("peer process: connects to another", server.listen().to_string());
+  Process client("peer process: connects to another",
+                 {{"HYPERFRAMES_TEST_ARGUMENT", server.listen().to_string()}});
   REQUIRE(client.line() == "connected");
   REQUIRE(eventually([&] { return server.handler.ups == 1; }));
   const auto node = server.run([&] {
@@ -276,9 +221,10 @@ TEST_CASE("a connection reset or ended in mid-frame delivers nothing of that fra
 }
 
 TEST_CASE("a peer killed again and again is reached again after each restart") {
+  const Over over(GENERATE(transports()));
   Node client;
   for (int round = 0; round < 5; ++round) {
-    Process victim("peer process: keeps what it gets");
+    Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
     client.send(client.connect(victim.endpoint()), "first message");
     victim.signal(SIGKILL);
     REQUIRE(eventually([&] { return client.handler.down_count == round + 1; }));

@@ -4,6 +4,7 @@
 #include <hyperframes/runtime/combinators.hpp>
 
 #include "support.hpp"
+#include "transports.hpp"
 
 using namespace net_test;
 using net::Lane;
@@ -12,6 +13,7 @@ using net::MessageKind;
 
 TEST_CASE(
     "a message sent through a session arrives with its envelope, metadata, body and segments") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   std::mutex mutex;
   std::vector<std::string> parts;
@@ -55,6 +57,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a sender that never looks back does not queue its whole window before it sends") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   const auto node = client.connect(server.listen());
   const int count = 20'000;
@@ -78,6 +81,7 @@ TEST_CASE("a sender that never looks back does not queue its whole window before
 }
 
 TEST_CASE("messages of one lane arrive in the order in which they were sent, whatever their size") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   const auto node = client.connect(server.listen());
   const int count = 2000;
@@ -105,6 +109,7 @@ TEST_CASE("messages of one lane arrive in the order in which they were sent, wha
 }
 
 TEST_CASE("both sides of a session send at the same time") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   const auto endpoint = server.listen();
   const auto server_id = client.connect(endpoint);
@@ -125,6 +130,7 @@ TEST_CASE("both sides of a session send at the same time") {
 }
 
 TEST_CASE("a large message crosses in fragments, and is intact") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   std::atomic<bool> intact{false};
   const std::size_t size = 40u << 20;
@@ -153,6 +159,7 @@ TEST_CASE("a large message crosses in fragments, and is intact") {
 }
 
 TEST_CASE("small messages overtake a bulk transfer") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   std::atomic<int> small{0}, small_before_bulk{-1};
   server.handler.react = [&](net::Session&, Lane lane, Message) {
@@ -183,6 +190,7 @@ TEST_CASE("small messages overtake a bulk transfer") {
 }
 
 TEST_CASE("a session between nodes of several shards has a link for each shard") {
+  const Over over(GENERATE(transports()));
   Node server(3), client(2);
   std::mutex mutex;
   std::set<unsigned> shards_seen;
@@ -207,6 +215,7 @@ TEST_CASE("a session between nodes of several shards has a link for each shard")
 }
 
 TEST_CASE("a send without a deadline of its own ends after the default one") {
+  const Over over(GENERATE(transports()));
   // A peer that keeps what it gets: credit runs out and does not come back.
   Node server, client;
   std::mutex mutex;
@@ -263,6 +272,7 @@ TEST_CASE("a send without a deadline of its own ends after the default one") {
 }
 
 TEST_CASE("try_send never waits: without credit it says exhausted and leaves the message alone") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   std::vector<Message> kept;
   server.handler.react = [&](net::Session&, Lane, Message message) {
@@ -302,6 +312,7 @@ TEST_CASE("try_send never waits: without credit it says exhausted and leaves the
 }
 
 TEST_CASE("an answer needs no credit: it comes although the asker has sent all that it may") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   // The server answers asks and keeps tells; both directions run out of credit for tells.
   std::vector<Message> kept_by_server, kept_by_client;
@@ -356,6 +367,7 @@ TEST_CASE("an answer needs no credit: it comes although the asker has sent all t
 }
 
 TEST_CASE("an ask waits until there is room for its answer") {
+  const Over over(GENERATE(transports()));
   // Before the nodes, whose threads use them to the end.
   std::vector<net::Envelope> asks;
   std::atomic<int> replies{0};
@@ -409,6 +421,7 @@ TEST_CASE("an ask waits until there is room for its answer") {
 }
 
 TEST_CASE("a message that the receiver could never hold is refused with its limit") {
+  const Over over(GENERATE(transports()));
   net::Network::Options small;
   small.receive_budget_bytes = 4u << 20;
   Node server(1, small), client;
@@ -438,6 +451,7 @@ TEST_CASE("a message that the receiver could never hold is refused with its limi
 }
 
 TEST_CASE("grants together never exceed the receiver's budget, and every message arrives") {
+  const Over over(GENERATE(transports()));
   net::Network::Options small;
   small.receive_budget_bytes = 8u << 20;
   Node server(1, small);
@@ -465,6 +479,7 @@ TEST_CASE("grants together never exceed the receiver's budget, and every message
 }
 
 TEST_CASE("a cancelled send of a large message gives its grant back") {
+  const Over over(GENERATE(transports()));
   net::Network::Options small;
   small.receive_budget_bytes = 8u << 20;
   Node server(1, small), client;
@@ -507,6 +522,7 @@ TEST_CASE("a cancelled send of a large message gives its grant back") {
 
 TEST_CASE(
     "closing a network delivers what was handed over, and tells both sides that it was closed") {
+  const Over over(GENERATE(transports()));
   Node server;
   auto client = std::make_unique<Node>();
   const auto endpoint = server.listen();
@@ -529,6 +545,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a session that was closed refuses to send, and says that it was closed") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   const auto node = client.connect(server.listen());
   std::error_code code;
@@ -551,6 +568,7 @@ TEST_CASE("a session that was closed refuses to send, and says that it was close
 }
 
 TEST_CASE("a session tells how its lanes, bytes and round trips stand") {
+  const Over over(GENERATE(transports()));
   Node server, client;
   const auto node = client.connect(server.listen());
   client.send(node, "hello");
@@ -568,7 +586,7 @@ TEST_CASE("a session tells how its lanes, bytes and round trips stand") {
     });
     return stats.round_trip.count() > 0;
   }));
-  CHECK(stats.transport == "tcp");
+  CHECK(stats.transport == net::name(Over::current()));
   CHECK(stats.lanes[1].messages_sent == 1);
   CHECK(stats.bytes_sent > 0);
   CHECK(stats.acknowledged_frames > 0);
@@ -576,6 +594,7 @@ TEST_CASE("a session tells how its lanes, bytes and round trips stand") {
 }
 
 TEST_CASE("credit comes back from buffers that end on another shard") {
+  const Over over(GENERATE(transports()));
   Node server(2), client;
   std::mutex mutex;
   std::vector<Message> kept;

@@ -1,0 +1,632 @@
+// Links through shared memory: names, strangers, peers that lie, and peers that die.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <hyperframes/net/network.hpp>
+#include <hyperframes/net/shm/shm.hpp>
+#include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/reactor/sim.hpp>
+#include <iterator>
+#include <sstream>
+
+#include "process.hpp"
+#include "shm_peer.hpp"
+#include "support.hpp"
+
+using namespace net_test;
+using net::Lane;
+using net::Message;
+using net::Scheme;
+
+namespace {
+
+template <class Action>
+hf::Error error_of(Action action) {
+  try {
+    action();
+  } catch (const hf::Error& error) {
+    return error;
+  }
+  FAIL("it went well");
+  std::abort();
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+std::size_t entries_of(const char* folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder),
+                                                std::filesystem::directory_iterator()));
+}
+std::size_t descriptors() { return entries_of("/proc/self/fd"); }
+
+/// Mappings of shared memory in this process.
+int mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += has(line, "hyperframes-shm");
+  return count;
+}
+
+/// What must be as it was when all links have ended.
+struct Footprint {
+  std::size_t descriptors = ::descriptors(), in_dev_shm = entries_of("/dev/shm");
+  int mappings = ::mappings();
+  friend bool operator==(const Footprint&, const Footprint&) = default;
+};
+
+net::Endpoint named(std::string name) { return {Scheme::shm, std::move(name), 0}; }
+
+}  // namespace
+
+TEST_CASE("a name that none can have is refused, with what is wrong about it") {
+  Node node;
+  for (const std::string& name :
+       {std::string(), std::string(65, 'a'), std::string("a/b"), std::string("a\0b", 3),
+        std::string("../a"), std::string("a b")}) {
+    CHECK(error_of([&] {
+            node.run([&] { return node.network.listen(named(name)); });
+          }).is(hf::Errc::invalid_argument));
+    CHECK(error_of([&] { node.connect(named(name)); }).is(hf::Errc::invalid_argument));
+  }
+  CHECK(has(error_of([&] { node.connect(named(std::string(65, 'a'))); }).what(), "64 characters"));
+}
+
+TEST_CASE("a name that is taken is refused, with who has it, and is free again when it ends") {
+  const Over over(Scheme::shm);
+  net::Endpoint endpoint;
+  {
+    Node first, second;
+    endpoint = first.listen();
+    const auto error = error_of([&] { second.listen(endpoint.to_string()); });
+    CHECK(error.code() == std::errc::address_in_use);
+    CHECK(has(error.what(), endpoint.to_string()));
+    CHECK(has(error.found(), "process " + std::to_string(::getpid())));
+    CHECK(has(error.found(), "user " + std::to_string(::geteuid())));
+    CHECK_NOTHROW(second.connect(endpoint));  // the question did no harm
+  }
+  for (int round = 0; round < 20; ++round) {
+    Node again;
+    CHECK_NOTHROW(again.listen(endpoint.to_string()));
+  }
+}
+
+TEST_CASE("a name that nobody listens under is unreachable, with what containers need") {
+  Node node;
+  const auto error = error_of([&] { node.connect(named("nobody-is-here")); });
+  CHECK(error.is(hf::Errc::unreachable));
+  CHECK(has(error.what(), "shm://nobody-is-here"));
+  CHECK(has(error.what(), "network namespace"));
+}
+
+TEST_CASE("the simulator has no shared memory, and says so") {
+  hf::SimWorld world({.seed = 1});
+  hf::SimNode& node = world.add_node({});
+  std::error_code code;
+  world.run(node, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](std::error_code* code) -> hf::Task<void> {
+          auto provider = net::make_shm_provider();
+          try {
+            provider->listen(named("simulated"));
+          } catch (const hf::Error& error) {
+            *code = error.code();
+          }
+          co_return;
+        },
+        &code);
+  });
+  CHECK(code == hf::Errc::unsupported);
+}
+
+TEST_CASE("options that no memory can have are refused") {
+  CHECK(
+      error_of([] { net::make_shm_provider({.data_bytes = 100}); }).is(hf::Errc::invalid_argument));
+  CHECK(error_of([] {
+          net::make_shm_provider({.descriptors = 100});
+        }).is(hf::Errc::invalid_argument));
+}
+
+// ---- Strangers
+
+TEST_CASE("peer process: is another user", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  const std::string name = std::getenv("HYPERFRAMES_TEST_NAME");
+  if (::setgid(65534) != 0 || ::setuid(65534) != 0) return report("skip");
+  const shm::OwnDescriptor listener = shm::listen_at(name + "-theirs");
+  report("listens");
+  ShmCaller caller(name);
+  const shm::Passed answer = caller.hear();
+  auto offer = shm::decode_offer(answer.bytes, "it");
+  report(offer && offer->refused && answer.descriptors.empty() ? offer.value().text : "let in");
+  while (true) ::pause();
+}
+
+TEST_CASE("another user's name is not connected to, and another user is not let in") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  Process stranger("peer process: is another user", {{"HYPERFRAMES_TEST_NAME", endpoint.host}});
+  if (stranger.line() != "listens") SKIP("needs the right to become another user");
+  const auto error = error_of([&] { node.connect(named(endpoint.host + "-theirs")); });
+  CHECK(error.is(hf::Errc::rejected));
+  CHECK(has(error.found(), "of user 65534"));
+  CHECK(has(error.found(), "user " + std::to_string(::geteuid())));
+  const std::string refusal = stranger.line();
+  CHECK(has(refusal, "of user 65534"));
+  Node friendly;
+  CHECK_NOTHROW(friendly.connect(endpoint));
+}
+
+// ---- Peers that lie while they set up
+
+namespace {
+
+/// Connects as a peer that says `bytes` and passes `passed`: what it is told, and it is then
+/// closed.
+std::string refusal_of(const net::Endpoint& endpoint, std::span<const std::byte> bytes,
+                       std::vector<int> passed) {
+  ShmCaller caller(endpoint.host);
+  iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  if (!passed.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * passed.size());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * passed.size());
+    std::memcpy(CMSG_DATA(header), passed.data(), sizeof(int) * passed.size());
+  }
+  REQUIRE(::sendmsg(caller.socket(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  const shm::Passed answer = caller.hear();
+  CHECK(answer.descriptors.empty());
+  auto offer = shm::decode_offer(answer.bytes, "the node");
+  if (!offer) return offer.error().what();
+  CHECK(caller.is_closed());
+  return offer->refused ? offer->text : "it was let in";
+}
+
+}  // namespace
+
+TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
+  const Over over(Scheme::shm);
+  Node node, friendly;
+  const auto endpoint = node.listen();
+  friendly.connect(endpoint);
+  const shm::ShmSegment segment = shm::ShmSegment::create({}, false);
+  const int memory = segment.descriptor();
+  const shm::ShmOffer good = ShmCaller::offer();
+  const auto changed = [&](auto change) {
+    shm::ShmOffer offer = good;
+    change(offer);
+    return offer.encode();
+  };
+  const Footprint before;
+
+  CHECK(has(refusal_of(endpoint, good.encode(), {}), "0 descriptors"));
+  CHECK(has(refusal_of(endpoint, good.encode(), {memory, memory}), "2 descriptors"));
+  CHECK(has(refusal_of(endpoint, good.encode(), std::vector<int>(10, memory)), "more descriptors"));
+  CHECK(has(refusal_of(endpoint, good.encode(), {::fileno(stdin)}), "no memfd"));
+  CHECK(has(refusal_of(endpoint, std::vector<std::byte>(256), {memory}), "does not begin"));
+  CHECK(has(refusal_of(endpoint, std::vector<std::byte>(10), {memory}), "10 bytes"));
+  CHECK(has(refusal_of(endpoint, changed([](auto& offer) { offer.version = 9; }), {memory}),
+            "version 9, this process by version 1"));
+  CHECK(has(refusal_of(endpoint, changed([](auto& offer) { offer.boot_id = "other"; }), {memory}),
+            "'other'"));
+  CHECK(has(
+      refusal_of(endpoint, changed([](auto& offer) { offer.layout.descriptors = 1000; }), {memory}),
+      "1000"));
+  CHECK(has(refusal_of(endpoint, changed([](auto& offer) { offer.layout.data_bytes = 1 << 30; }),
+                       {memory}),
+            "instead of"));
+  auto status = good.encode();
+  status[12] = std::byte{7};
+  CHECK(has(refusal_of(endpoint, status, {memory}), "status 7"));
+  {
+    ShmCaller silent(endpoint.host);
+  }
+
+  CHECK(eventually([&] { return Footprint() == before; }));
+  friendly.send(node.network.node_id(), "unharmed");
+  CHECK(eventually([&] { return node.handler.count == 1; }));
+  CHECK(node.handler.down_count == 0);
+}
+
+TEST_CASE("a listener that refuses, lies or hangs up is an error of the connect, with the reason") {
+  Node node;
+  const std::string name = "liar-" + std::to_string(::getpid());
+  const shm::OwnDescriptor listener = shm::listen_at(name);
+  const auto answer_with = [&](std::span<const std::byte> bytes, int descriptor) {
+    std::thread liar([&] {
+      pollfd look{listener.get(), POLLIN, 0};
+      if (::poll(&look, 1, 30'000) != 1) return;
+      const shm::OwnDescriptor socket(::accept(listener.get(), nullptr, nullptr));
+      look.fd = socket.get();
+      ::poll(&look, 1, 30'000);
+      if (!bytes.empty()) shm::pass(socket.get(), bytes, descriptor);
+      char bytes_of_offer[512];
+      while (::recv(socket.get(), bytes_of_offer, sizeof bytes_of_offer, 0) == 512) {
+      }
+    });
+    const auto error = error_of([&] { node.connect(named(name)); });
+    liar.join();
+    return std::string(error.what());
+  };
+  shm::ShmOffer refusal = ShmCaller::offer();
+  refusal.refused = true;
+  refusal.text = "not today";
+  CHECK(has(answer_with(refusal.encode(), -1), "not today"));
+  CHECK(has(answer_with(ShmCaller::offer().encode(), -1), "0 descriptors"));
+  CHECK(has(answer_with(std::vector<std::byte>(256), -1), "does not begin"));
+  CHECK(has(answer_with({}, -1), "closed"));
+  shm::ShmOffer old = ShmCaller::offer();
+  old.version = 2;
+  CHECK(has(answer_with(old.encode(), -1), "version 2"));
+}
+
+TEST_CASE("a peer that connects and says nothing costs a socket, and its deadline only") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  const int before = mappings();
+  std::vector<ShmCaller> silent;
+  for (int i = 0; i < 100; ++i) silent.emplace_back(endpoint.host);
+  Node client;
+  client.send(client.connect(endpoint), "real");
+  CHECK(eventually([&] { return node.handler.count == 1; }));
+  CHECK(mappings() == before + 4);  // two for each end of the one link
+  for (ShmCaller& caller : silent) REQUIRE(caller.is_closed());
+}
+
+// ---- Peers that lie in their memory
+
+namespace {
+
+/// Sends more than may be on its way, as soon as the peer has lent so much.
+hf::Task<void> fill_memory(net::Network* network, std::uint64_t id) {
+  auto session = network->session(id);
+  Message message;
+  message.body = hf::Buffer::heap(400'000);
+  co_await session->send(std::move(message), Lane::bulk, hf::after(20s));
+}
+
+void write_every_descriptor(ShmRawPeer& peer, std::uint64_t ready, std::uint64_t where) {
+  for (std::size_t i = 0; i < shm::ShmLayout().descriptors; ++i) {
+    peer.descriptor(i).where = where;
+    peer.descriptor(i).ready = ready << 32 | (i + 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a peer that writes nonsense to its memory loses its link, and nobody else does") {
+  const Over over(Scheme::shm);
+  Node node, friendly;
+  const auto endpoint = node.listen();
+  friendly.connect(endpoint);
+  const Footprint before;
+  struct Lie {
+    const char* word;
+    void (*tell)(ShmRawPeer&);
+  };
+  const Lie lies[] = {
+      {"sequence",
+       [](ShmRawPeer& peer) {
+         for (std::size_t i = 0; i < shm::ShmLayout().descriptors; ++i)
+           peer.descriptor(i).ready = std::uint64_t{64} << 32 | 77'777;
+       }},
+      {"0 bytes at", [](ShmRawPeer& peer) { write_every_descriptor(peer, 0, 0); }},
+      {"4294967295 bytes", [](ShmRawPeer& peer) { write_every_descriptor(peer, 0xffffffff, 0); }},
+      {"at 4294967295", [](ShmRawPeer& peer) { write_every_descriptor(peer, 64, 0xffffffff); }},
+      {"segment 5",
+       [](ShmRawPeer& peer) { write_every_descriptor(peer, 64, std::uint64_t{5} << 32); }},
+      {"has taken",
+       [](ShmRawPeer& peer) {
+         peer.lend(1 << 20);
+         peer.words().taken = ~std::uint64_t{0};
+       }},
+      {"rings without end",
+       [](ShmRawPeer& peer) {
+         for (int i = 0; i < 10'000 && peer.ring(); ++i) {
+         }
+       }},
+  };
+  std::uint64_t id = 1000;
+  int downs = 0;
+  for (const Lie& lie : lies) {
+    INFO(lie.word);
+    ShmRawPeer peer(endpoint.host);
+    peer.enter(++id);
+    REQUIRE(eventually([&] { return node.handler.ups == downs + 2; }));
+    lie.tell(peer);
+    peer.ring();
+    // What the peer says it has taken is looked at once there is no room.
+    if (has(lie.word, "has taken")) node.run([&] { return fill_memory(&node.network, id); });
+    REQUIRE(eventually([&] { return node.handler.down_count == downs + 1; }));
+    const std::string text = node.handler.downs()[static_cast<std::size_t>(downs)].text;
+    INFO(text);
+    CHECK(has(text, lie.word));
+    CHECK(has(text, "corrupt"));
+    CHECK(peer.caller.is_closed());
+    ++downs;
+  }
+  CHECK(eventually([&] { return Footprint() == before; }));
+  friendly.send(node.network.node_id(), "unharmed");
+  CHECK(eventually([&] { return node.handler.count == 1; }));
+}
+
+TEST_CASE("bytes that are no frames end a link over memory as they do over a socket") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  ShmRawPeer peer(endpoint.host);
+  peer.enter(5);
+  std::vector<std::byte> bytes(1000, std::byte{0xff});
+  bytes[0] = std::byte{net::FrameHeader::version};
+  peer.send(bytes);
+  REQUIRE(eventually([&] { return node.handler.down_count == 1; }));
+  CHECK(node.handler.downs()[0].code == hf::Errc::corrupt);
+  CHECK(peer.caller.is_closed());
+}
+
+TEST_CASE("a peer that closes its socket and writes on is gone all the same") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    ShmRawPeer peer(endpoint.host, {16, 64 << 10});
+    peer.enter(6);
+    ::shutdown(peer.caller.socket(), SHUT_RDWR);
+    net::FrameHeader header;
+    header.kind = net::FrameKind::heartbeat;
+    std::byte bytes[net::FrameHeader::size];
+    header.encode(bytes);
+    while (!stop) {
+      const auto room = peer.writer->room(sizeof bytes);
+      if (room.size() < sizeof bytes) continue;
+      std::memcpy(room.data(), bytes, sizeof bytes);
+      peer.writer->publish(sizeof bytes);
+    }
+  });
+  CHECK(eventually([&] { return node.handler.down_count == 1; }));
+  stop = true;
+  writer.join();
+}
+
+// ---- Peers that die
+
+namespace {
+
+/// A small one for each.
+void answer(net::Session& session, Lane, Message message) {
+  Message small;
+  small.body = hf::Buffer::copy_of(message.body.text().substr(0, 100));
+  (void)session.try_send(small, Lane::control);
+}
+
+}  // namespace
+
+TEST_CASE("peer process: serves over memory", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  Node node;
+  node.handler.react = &answer;
+  report(node.listen(std::getenv("HYPERFRAMES_TEST_URI")).to_string());
+  while (true) ::pause();
+}
+
+namespace {
+
+/// Small ones and large ones, with pauses in which both ends fall asleep.
+hf::Task<void> talk(net::Network* network, net::Endpoint endpoint) {
+  auto session = co_await network->connect(endpoint, hf::after(20s));
+  for (int i = 0; i < 100; ++i) {
+    Message message;
+    message.body = hf::Buffer::heap(i % 10 == 3 ? 700'000 : 100);
+    co_await session->send(std::move(message), i % 3 ? Lane::normal : Lane::bulk, hf::after(20s));
+    if (i % 5 == 0) co_await hf::sleep_for(2ms);
+  }
+}
+
+std::error_code try_to_talk(Node& node, const net::Endpoint& endpoint) {
+  try {
+    node.run([&] { return talk(&node.network, endpoint); });
+  } catch (const hf::Error& error) {
+    return error.code();
+  }
+  return {};
+}
+
+const char* const failpoints[] = {
+    "shm-connected",      "shm-allocated",   "shm-before-offer", "shm-after-offer", "shm-attached",
+    "shm-before-publish", "shm-before-ring", "shm-copied",       "shm-given-back",  "shm-armed"};
+
+bool is_of_connecting(std::string_view failpoint) { return failpoint == "shm-connected"; }
+bool is_of_setting_up(std::string_view failpoint) {
+  return !failpoint.starts_with("shm-before-publish") &&
+         !failpoint.starts_with("shm-before-ring") && failpoint != "shm-copied" &&
+         failpoint != "shm-given-back" && failpoint != "shm-armed";
+}
+
+bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+
+}  // namespace
+
+TEST_CASE("peer process: talks over memory", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  Node node;
+  const auto code = try_to_talk(node, net::Endpoint::parse(std::getenv("HYPERFRAMES_TEST_URI")));
+  report(code ? code.message() : "done");
+}
+
+TEST_CASE("two processes talk over memory") {
+  const Over over(Scheme::shm);
+  Process server("peer process: serves over memory", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
+  Node client;
+  client.handler.react = [&](net::Session&, Lane, Message) {};
+  const auto endpoint = server.endpoint();
+  CHECK(!try_to_talk(client, endpoint));
+  CHECK(eventually([&] { return client.handler.count == 100; }));
+}
+
+TEST_CASE("a process killed at any step leaves nothing behind, and its peer is told") {
+  const Over over(Scheme::shm);
+  for (const char* failpoint : failpoints) {
+    for (const int passage : {1, 4}) {
+      if (passage > 1 && is_of_setting_up(failpoint)) continue;
+      const std::string armed = std::string(failpoint) + "=kill:" + std::to_string(passage);
+      INFO(armed);
+      {
+        INFO("the connecting process");
+        Node node;
+        node.handler.react = &answer;
+        const auto endpoint = node.listen();
+        const Footprint before;
+        Process victim(
+            "peer process: talks over memory",
+            {{"HYPERFRAMES_TEST_URI", endpoint.to_string()}, {"HYPERFRAMES_FAILPOINT", armed}});
+        CHECK(victim.line() == "");
+        CHECK(was_killed(victim.wait()));
+        CHECK(eventually([&] { return node.handler.ups == node.handler.down_count; }));
+        // But for the pipe from the victim.
+        CHECK(eventually([&] {
+          const Footprint now;
+          return now.descriptors == before.descriptors + 1 && now.mappings == before.mappings &&
+                 now.in_dev_shm == before.in_dev_shm;
+        }));
+        Node another;
+        CHECK(!try_to_talk(another, endpoint));
+      }
+      if (is_of_connecting(failpoint)) continue;
+      INFO("the listening process");
+      const std::string uri = Over::uri();
+      Node node;
+      const Footprint before;
+      Process victim("peer process: serves over memory",
+                     {{"HYPERFRAMES_TEST_URI", uri}, {"HYPERFRAMES_FAILPOINT", armed}});
+      victim.line();
+      CHECK(try_to_talk(node, net::Endpoint::parse(uri)));
+      CHECK(was_killed(victim.wait()));
+      CHECK(eventually([&] { return node.handler.ups == node.handler.down_count; }));
+      CHECK(eventually([&] {
+        const Footprint now;
+        return now.descriptors == before.descriptors + 1 && now.mappings == before.mappings &&
+               now.in_dev_shm == before.in_dev_shm;
+      }));
+      CHECK(eventually([&] {
+        try {
+          node.listen(uri);  // the name is free
+          return true;
+        } catch (const hf::Error&) {
+          return false;
+        }
+      }));
+    }
+  }
+}
+
+TEST_CASE("what a process had sent before it was killed arrives as a clean prefix") {
+  const Over over(Scheme::shm);
+  for (const char* armed : {"shm-before-publish=kill:40", "shm-before-ring=kill:40"}) {
+    Node node;
+    const auto endpoint = node.listen();
+    Process victim(
+        "peer process: counts over memory",
+        {{"HYPERFRAMES_TEST_URI", endpoint.to_string()}, {"HYPERFRAMES_FAILPOINT", armed}});
+    CHECK(victim.line() == "");
+    REQUIRE(eventually([&] { return node.handler.down_count == 1; }));
+    const auto bodies = node.handler.bodies();
+    for (std::size_t i = 0; i < bodies.size(); ++i) REQUIRE(bodies[i] == std::to_string(i));
+    CHECK(bodies.size() > 10);
+  }
+}
+
+TEST_CASE("peer process: counts over memory", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  Node node;
+  const auto endpoint = net::Endpoint::parse(std::getenv("HYPERFRAMES_TEST_URI"));
+  const auto id = node.connect(endpoint);
+  for (int i = 0; i < 1000; ++i) node.send(id, std::to_string(i));
+  report("survived");
+}
+
+// ---- Where it has to work
+
+TEST_CASE("peer process: serves from a process namespace of its own", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  if (::unshare(CLONE_NEWPID) != 0) return report("skip");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Node node;
+    report(node.listen(std::getenv("HYPERFRAMES_TEST_URI")).to_string());
+    while (true) ::pause();
+  }
+  while (true) ::pause();
+}
+
+TEST_CASE("memory is shared across process namespaces") {
+  const Over over(Scheme::shm);
+  Process server("peer process: serves from a process namespace of its own",
+                 {{"HYPERFRAMES_TEST_URI", Over::uri()}});
+  const std::string line = server.line();
+  if (line == "skip") SKIP("needs the right to make a process namespace");
+  Node client;
+  const auto id = client.connect(net::Endpoint::parse(line));
+  client.send(id, "across");
+  CHECK(eventually([&] {
+    return client.run([&] {
+      return hf::co_invoke(
+          [](net::Network* network, std::uint64_t id) -> hf::Task<bool> {
+            auto session = network->session(id);
+            co_return session && session->stats().lanes[1].messages_acknowledged == 1;
+          },
+          &client.network, id);
+    });
+  }));
+}
+
+TEST_CASE("peer process: talks with a full /dev/shm", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4k") != 0)
+    return report("skip");
+  std::ofstream("/dev/shm/full") << std::string(8192, 'x');
+  Node server, client;
+  const auto code = try_to_talk(client, server.listen(std::getenv("HYPERFRAMES_TEST_URI")));
+  report(code ? code.message() : "done");
+}
+
+TEST_CASE("a full /dev/shm is nothing to shared memory") {
+  const Over over(Scheme::shm);
+  Process world("peer process: talks with a full /dev/shm",
+                {{"HYPERFRAMES_TEST_URI", Over::uri()}});
+  const std::string outcome = world.line();
+  if (outcome == "skip") SKIP("needs the right to mount");
+  CHECK(outcome == "done");
+}
+
+TEST_CASE("a child that is forked off and ends does nothing to the links of its parent") {
+  const Over over(Scheme::shm);
+  Node server, client;
+  const auto id = client.connect(server.listen());
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    client.send(id, "on and on");
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  CHECK(eventually([&] { return server.handler.count == 5; }));
+  CHECK(server.handler.down_count == 0);
+}
