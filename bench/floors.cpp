@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <ctime>
 #include <stdexcept>
 #include <thread>
@@ -17,6 +18,17 @@
 
 namespace hyperframes::bench {
 
+namespace {
+
+void pin(unsigned core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
+}
+
+}  // namespace
+
 double bare_cache_line_round_trip() {
   constexpr int count = 200'000;
   struct alignas(64) Line {
@@ -24,12 +36,6 @@ double bare_cache_line_round_trip() {
   };
   static Line ping, pong;
   ping.value = pong.value = 0;
-  auto pin = [](unsigned core) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(core, &set);
-    ::pthread_setaffinity_np(::pthread_self(), sizeof set, &set);
-  };
   std::thread other([&] {
     pin(1);
     for (int i = 1; i <= count; ++i) {
@@ -52,6 +58,56 @@ double bare_cache_line_round_trip() {
   self.join();
   other.join();
   return took / count;
+}
+
+double bare_ring_messages_per_second(int count) {
+  constexpr std::uint64_t slots = 1024;
+  struct alignas(64) Slot {
+    std::uint64_t words[8];
+  };
+  struct alignas(128) Index {
+    std::atomic<std::uint64_t> value{0};
+  };
+  static Slot ring[slots];
+  static Index head, tail;
+  head.value = tail.value = 0;
+  const auto messages = static_cast<std::uint64_t>(count);
+  std::uint64_t sum = 0;
+  std::thread reader([&] {
+    pin(1);
+    for (std::uint64_t at = 0, there = 0; at < messages; ++at) {
+      while (at == there) there = tail.value.load(std::memory_order_acquire);
+      for (const std::uint64_t word : ring[at % slots].words) sum += word;
+      if (at % 32 == 31) head.value.store(at + 1, std::memory_order_release);
+    }
+  });
+  double took = 0;
+  std::thread writer([&] {
+    pin(0);
+    const double start = now_ns();
+    for (std::uint64_t at = 0, taken = 0; at < messages; ++at) {
+      while (at - taken == slots) taken = head.value.load(std::memory_order_acquire);
+      for (std::uint64_t& word : ring[at % slots].words) word = at;
+      tail.value.store(at + 1, std::memory_order_release);
+    }
+    reader.join();
+    took = now_ns() - start;
+  });
+  writer.join();
+  if (sum != messages * (messages - 1) / 2 * 8) throw std::runtime_error("the bare ring broke");
+  return static_cast<double>(count) / took * 1e9;
+}
+
+double memcpy_bytes_per_second(std::size_t block_bytes, int count) {
+  std::vector<char> from(block_bytes, 1), to(block_bytes, 2);
+  const double start = now_ns();
+  for (int i = 0; i < count; ++i) {
+    from[static_cast<std::size_t>(i) % block_bytes] = static_cast<char>(i);
+    std::memcpy(to.data(), from.data(), block_bytes);
+    asm volatile("" : : "r"(to.data()) : "memory");
+  }
+  const double took = now_ns() - start;
+  return static_cast<double>(block_bytes) * count / took * 1e9;
 }
 
 // ---- A 64-byte message over a loopback TCP connection and back

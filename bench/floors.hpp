@@ -9,6 +9,11 @@ namespace hyperframes::bench {
 /// Nanoseconds for one cache line to go from a thread on the first core to one on the second and
 /// back.
 double bare_cache_line_round_trip();
+/// Messages of 64 bytes a second through a ring of cache lines, from a thread on the first core to
+/// one on the second, which adds them up.
+double bare_ring_messages_per_second(int count);
+/// One thread's copies of a block to another that is not its own, again and again.
+double memcpy_bytes_per_second(std::size_t block_bytes, int count);
 
 inline constexpr std::size_t raw_message_bytes = 64;
 /// A connected pair of loopback TCP sockets without Nagle's delay: returns one end, sets the other.

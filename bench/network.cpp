@@ -1,8 +1,13 @@
-// Figures of sessions over loopback TCP.
+// Figures of sessions over loopback TCP, and over shared memory.
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "floors.hpp"
@@ -47,16 +52,23 @@ Runtime::Options options(bool polling) {
   return options;
 }
 
+/// Where the server of a pair listens.
+net::Endpoint endpoint_of(net::Scheme scheme) {
+  if (scheme == net::Scheme::tcp) return net::Endpoint::parse("tcp://127.0.0.1:0");
+  static int last = 0;
+  return net::Endpoint::parse("shm://bench-" + std::to_string(::getpid()) + "-" +
+                              std::to_string(++last));
+}
+
 /// Two nodes with a runtime each, or both on one shard of one runtime.
 struct Pair {
-  Pair(bool polling, bool one_shard)
+  Pair(net::Scheme scheme, bool polling, bool one_shard)
       : client_runtime(options(polling)),
         server_runtime(one_shard ? nullptr : std::make_unique<Runtime>(options(polling))),
         client(client_runtime, {}, client_handler),
         server(one_shard ? client_runtime : *server_runtime, {}, server_handler) {
     Runtime& there = one_shard ? client_runtime : *server_runtime;
-    const auto bound = there.run(
-        [this](Runtime&) { return server.listen(net::Endpoint::parse("tcp://127.0.0.1:0")); });
+    const auto bound = there.run([&](Runtime&) { return server.listen(endpoint_of(scheme)); });
     client_runtime.run([this, bound](Runtime&) { return connect(bound); });
   }
   ~Pair() {
@@ -104,6 +116,24 @@ Task<double> pipelined(Pair& pair, int count) {
   co_await pair.session->send(message(net::MessageKind::ask, body_bytes));
   co_await handler.arrived.wait();
   co_return count / (now_ns() - start) * 1e9;
+}
+
+/// Bytes a second of large messages, all of them the same memory: nobody fills it.
+Task<double> large(Pair& pair, std::size_t bytes, int count) {
+  Handler& handler = pair.client_handler;
+  const Buffer block = message(net::MessageKind::tell, bytes).body;
+  std::memset(block.data(), 1, bytes);
+  const double start = now_ns();
+  for (int i = 0; i < count; ++i) {
+    net::Message made;
+    made.body = block;
+    co_await pair.session->send(std::move(made), net::Lane::bulk);
+  }
+  handler.arrived.reset();
+  handler.wanted = handler.received + 1;
+  co_await pair.session->send(message(net::MessageKind::ask, body_bytes), net::Lane::bulk);
+  co_await handler.arrived.wait();
+  co_return static_cast<double>(bytes) * count / (now_ns() - start);
 }
 
 /// Sends an ask again each time that one was answered, as long as the crowd has some left.
@@ -184,81 +214,141 @@ class Crowd {
 /// Made on first use, and ended when another shape is needed: polling shards take a core each.
 class Pairs {
  public:
-  Pair& of(bool polling, bool one_shard) {
-    if (!pair_ || polling != polling_ || one_shard != one_shard_) {
+  Pair& of(net::Scheme scheme, bool polling, bool one_shard = false) {
+    const Shape shape{scheme, polling, one_shard};
+    if (!pair_ || shape != shape_) {
       pair_.reset();
-      pair_ = std::make_unique<Pair>(polling, one_shard);
+      pair_ = std::make_unique<Pair>(scheme, polling, one_shard);
     }
-    polling_ = polling;
-    one_shard_ = one_shard;
+    shape_ = shape;
     return *pair_;
   }
   void end() { pair_.reset(); }
 
  private:
+  struct Shape {
+    net::Scheme scheme = net::Scheme::tcp;
+    bool polling = false, one_shard = false;
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
   std::unique_ptr<Pair> pair_;
-  bool polling_ = false, one_shard_ = false;
+  Shape shape_;
 };
+
+using Measure = std::function<double()>;
+
+Measure trips(std::shared_ptr<Pairs> pairs, net::Scheme scheme, bool polling, int count,
+              bool one_shard = false) {
+  return [=] {
+    Pair& pair = pairs->of(scheme, polling, one_shard);
+    return pair.client_runtime.run([&](Runtime&) { return round_trips(pair, count); });
+  };
+}
+Measure rate(std::shared_ptr<Pairs> pairs, net::Scheme scheme, int count) {
+  return [=] {
+    Pair& pair = pairs->of(scheme, false);
+    return pair.client_runtime.run([&](Runtime&) { return pipelined(pair, count); });
+  };
+}
+Measure bandwidth(std::shared_ptr<Pairs> pairs, net::Scheme scheme) {
+  return [=] {
+    Pair& pair = pairs->of(scheme, false);
+    return pair.client_runtime.run([&](Runtime&) { return large(pair, 4u << 20, 256); });
+  };
+}
+/// The floors poll too: the subject's shards must not poll beside them.
+Measure alone(std::shared_ptr<Pairs> pairs, Measure measure) {
+  return [=] {
+    pairs->end();
+    return measure();
+  };
+}
+
+/// Beside TCP, and beside what two bare threads do with the same cache lines.
+void add_shared_memory_rows(Runner& runner, const std::shared_ptr<Pairs>& pairs) {
+  using enum net::Scheme;
+  const std::string what = "as over tcp: framed, checked, with credit; ";
+  runner.add({.group = "shm",
+              .name = "64 B round trip, polling",
+              .unit = "us",
+              .subject = trips(pairs, shm, true, 50'000),
+              .peer = {{"tcp, polling", trips(pairs, tcp, true, 20'000), 0}},
+              .floor = {{"a cache line there and back",
+                         alone(pairs, [] { return bare_cache_line_round_trip() / 1000; }), 3}},
+              .note = what + "an ask and its answer, 192 bytes each way"});
+  runner.add({.group = "shm",
+              .name = "64 B round trip, blocking",
+              .unit = "us",
+              .subject = trips(pairs, shm, false, 5'000),
+              .peer = {{"tcp, blocking", trips(pairs, tcp, false, 3'000), 0}},
+              .note = what + "shards spin for an adaptive time before they sleep"});
+  runner.add({.group = "shm",
+              .name = "64 B messages, pipelined",
+              .unit = "msg/s",
+              .better = Better::higher,
+              .subject = rate(pairs, shm, 500'000),
+              .peer = {{"tcp, pipelined", rate(pairs, tcp, 500'000), 0}},
+              .floor = {{"a bare ring of cache lines",
+                         alone(pairs, [] { return bare_ring_messages_per_second(5'000'000); }), 0}},
+              .note = what + "one direction, one session, one shard at each end"});
+  runner.add(
+      {.group = "shm",
+       .name = "4 MiB messages",
+       .unit = "GB/s",
+       .better = Better::higher,
+       .subject = bandwidth(pairs, shm),
+       .peer = {{"tcp, 4 MiB messages", bandwidth(pairs, tcp), 0}},
+       .floor = {{"memcpy of 4 MiB, one thread",
+                  alone(pairs, [] { return memcpy_bytes_per_second(4u << 20, 500) / 1e9; }), 0.9}},
+       .note =
+           "two copies a byte, one by each end; the sender sends the same memory again and again"});
+}
 
 }  // namespace
 
 void add_network_rows(Runner& runner) {
   auto pairs = std::make_shared<Pairs>();
-  auto trips = [pairs](bool polling, bool one_shard, int count) {
-    return [=] {
-      Pair& pair = pairs->of(polling, one_shard);
-      return pair.client_runtime.run([&](Runtime&) { return round_trips(pair, count); });
-    };
-  };
-  // The floors poll too: the subject's shards must not poll beside them.
-  auto alone = [pairs](auto measure) {
-    return [=] {
-      pairs->end();
-      return measure();
-    };
-  };
+  using enum net::Scheme;
   const std::string what = "an ask and its answer through sessions: framed, checked, with credit";
   runner.add({.group = "tcp",
               .name = "64 B round trip, polling",
               .unit = "us",
-              .subject = trips(true, false, 20'000),
+              .subject = trips(pairs, tcp, true, 20'000),
               .floor = {{"a raw io_uring loop",
-                         alone([] { return raw_round_trip_us(true, 20'000); }), 1.25}},
+                         alone(pairs, [] { return raw_round_trip_us(true, 20'000); }), 1.25}},
               .note = what});
   runner.add({.group = "tcp",
               .name = "64 B round trip, both ends on one shard",
               .unit = "us",
-              .subject = trips(true, true, 20'000),
+              .subject = trips(pairs, tcp, true, 20'000, true),
               .floor = {{"a raw io_uring loop on one ring",
-                         alone([] { return raw_round_trip_one_ring_us(20'000); }), 1.25}},
+                         alone(pairs, [] { return raw_round_trip_one_ring_us(20'000); }), 1.25}},
               .note = what});
   Row blocking{.group = "tcp",
                .name = "64 B round trip, blocking",
                .unit = "us",
-               .subject = trips(false, false, 3'000),
+               .subject = trips(pairs, tcp, false, 3'000),
                .floor = {{"a raw io_uring loop",
-                          alone([] { return raw_round_trip_us(false, 3'000); }), 1.1}},
+                          alone(pairs, [] { return raw_round_trip_us(false, 3'000); }), 1.1}},
                .note = what + "; shards spin for an adaptive time before they sleep"};
-  Row rate{.group = "tcp",
-           .name = "64 B messages, pipelined",
-           .unit = "msg/s",
-           .better = Better::higher,
-           .subject =
-               [pairs] {
-                 Pair& pair = pairs->of(false, false);
-                 return pair.client_runtime.run([&](Runtime&) { return pipelined(pair, 500'000); });
-               },
-           .note = "one direction, one session, one shard at each end"};
+  Row messages_row{.group = "tcp",
+                   .name = "64 B messages, pipelined",
+                   .unit = "msg/s",
+                   .better = Better::higher,
+                   .subject = rate(pairs, tcp, 500'000),
+                   .note = "one direction, one session, one shard at each end"};
 #if HYPERFRAMES_BENCH_ZMQ
   blocking.peer = Rival{"ZeroMQ " + zmq_peer::version() + ", REQ to REP",
-                        alone([] { return zmq_peer::round_trip_us(body_bytes, 3'000); }), 0};
-  rate.peer = Rival{"ZeroMQ " + zmq_peer::version() + ", PUSH to PULL",
-                    alone([] { return zmq_peer::messages_per_second(body_bytes, 500'000); }), 2};
+                        alone(pairs, [] { return zmq_peer::round_trip_us(body_bytes, 3'000); }), 0};
+  messages_row.peer =
+      Rival{"ZeroMQ " + zmq_peer::version() + ", PUSH to PULL",
+            alone(pairs, [] { return zmq_peer::messages_per_second(body_bytes, 500'000); }), 2};
 #else
   runner.leave_out("ZeroMQ", "libzmq3-dev is not installed");
 #endif
   runner.add(std::move(blocking));
-  runner.add(std::move(rate));
+  runner.add(std::move(messages_row));
+  add_shared_memory_rows(runner, pairs);
 
   static constexpr int connections = 100, messages = 60'000;
   auto crowd = std::make_shared<std::unique_ptr<Crowd>>();
