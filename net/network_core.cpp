@@ -861,7 +861,7 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
   const Endpoint address = found->second.address;
   Hello hello = make_hello(found->second.peer_number, link.index);
   hello.delivered = link.delivered;
-  auto transport = co_await tcp_->connect(address, deadline);
+  auto transport = co_await provider_of(address, "connect to ").connect(address, deadline);
   Greeting greeting = co_await greet(std::move(transport), hello, deadline);
   const NodeDescription& node = greeting.challenge.node;
   if (node.node_id != peer.node_id)
