@@ -64,6 +64,13 @@ Buffer hold_here(Buffer buffer) {
   return Buffer::adopt(block, block->data, size);
 }
 
+/// Ticks again: a process that sleeps while its link is broken loses no more than one of them.
+Duration window_step(Duration left) noexcept { return std::min(left, timing().heartbeat() / 8); }
+
+std::string text_of(const Error& error) {
+  return error.found().empty() ? error.code().message() : error.found();
+}
+
 bool is_answer(MessageKind kind) noexcept {
   return kind == MessageKind::reply || kind == MessageKind::failure;
 }
@@ -128,6 +135,7 @@ void Link::start(Buffer first) {
 
 void Link::start_transport(Buffer first) {
   started_ = true;
+  heard();  // in the handshake
   shard_.start_timer(heartbeat_timer_, after(timing().heartbeat()));
   transport_->start(*this, settings_.unsent_backlog_bytes);
   if (first.empty()) return;
@@ -660,7 +668,7 @@ Buffer Link::receive_target() noexcept {
 }
 
 void Link::on_chunk(Buffer chunk) noexcept {
-  silent_ticks_ = 0;
+  heard();
   expects_large_ = false;
   bytes_received_ += chunk.size();
   consume(chunk.data(), chunk.size());
@@ -668,7 +676,7 @@ void Link::on_chunk(Buffer chunk) noexcept {
 }
 
 void Link::on_filled(std::size_t size) noexcept {
-  silent_ticks_ = 0;
+  heard();
   bytes_received_ += size;
   if (remaining_) {
     const std::size_t payload = std::min<std::uint64_t>(size, remaining_);
@@ -1010,11 +1018,20 @@ void Link::after_receive() {
 void Link::lose_transport(Error reason) noexcept {
   // The peer has said that it closes, and has all: how its connection ends tells nothing more.
   if (peer_closed_ && unacknowledged() == 0) return fail(*refusal_);
-  if (settings_.resumable && transport_->can_be_abandoned()) {
+  if (can_resume()) {
     break_off(std::move(reason));
   } else {
     fail(std::move(reason));
   }
+}
+
+bool Link::can_resume() const noexcept {
+  return settings_.resumable && transport_->can_be_abandoned();
+}
+
+/// Since something came, but for what this process slept through: of that no more than a heartbeat.
+Duration Link::silence() const noexcept {
+  return std::min(shard_.now() - heard_, (silent_ticks_ + 1) * timing().heartbeat());
 }
 
 // What was to leave once more stays retained, like all that is not acknowledged; so does the batch
@@ -1035,7 +1052,9 @@ void Link::break_off(Error reason) noexcept {
                " broke: " + reason.found() + "; " + std::to_string(unacknowledged()) +
                " messages wait for it to be taken up again");
   broken_ = std::move(reason);
-  shard_.start_timer(resume_timer_, after(timing().resume_window()));
+  last_attempt_.clear();
+  window_left_ = std::max(timing().heartbeat(), timing().down_after() - silence());
+  shard_.start_timer(resume_timer_, after(window_step(window_left_)));
   owner_.on_link_broken(*this);
 }
 
@@ -1065,6 +1084,7 @@ Result<std::uint64_t> Link::prepare_resume(std::uint64_t peer_delivered) {
 
 void Link::resume(std::unique_ptr<Transport> transport, Buffer first,
                   std::uint64_t peer_delivered) {
+  resume_timer_.stop();
   next_ = {std::move(transport), std::move(first), peer_delivered};
   if (transport_->is_released()) later(go_on_later_);
 }
@@ -1078,7 +1098,6 @@ void Link::go_on() {
   if (end_ || !next_.transport) return;
   Next next = std::move(next_);
   transport_ = std::move(next.transport);
-  resume_timer_.stop();
   broken_.reset();
   ++resumes_;
   acknowledged(next.peer_delivered);
@@ -1087,7 +1106,7 @@ void Link::go_on() {
   // The peer was told, on its way here or in `first`.
   ack_sent_ = delivered_;
   unacked_bytes_ = 0;
-  silent_ticks_ = idle_ticks_ = unacknowledged_ticks_ = 0;
+  idle_ticks_ = unacknowledged_ticks_ = 0;
   for (LaneIn& lane : in_) lane.idle_ticks = 0;
   bytes_at_start_ = bytes_at_tick_ = bytes_received_;
   owes_all_credit_ = true;
@@ -1152,18 +1171,25 @@ Segments Link::frames_after(const Segments& batch, std::uint64_t sequence) {
   return rest;
 }
 
-void Link::window_passed() {
-  give_up(Error(
-      Errc::deadline_exceeded, "take the link up again",
-      "nobody took it up within " + std::to_string(timing().heartbeats_to_resume) + " heartbeats"));
+void Link::count_window() {
+  window_left_ -= window_step(window_left_);
+  if (window_left_ > 0ns)
+    return shard_.start_timer(resume_timer_, after(window_step(window_left_)));
+  give_up(Error(Errc::deadline_exceeded, "take the link up again",
+                "it was not heard of within " +
+                    std::to_string(timing().missed_heartbeats_until_down) + " heartbeats" +
+                    (last_attempt_.empty() ? "" : "; the last attempt: " + last_attempt_)));
+}
+
+void Link::note_attempt(const Error& cause) noexcept {
+  if (broken_) last_attempt_ = cause.tried() + ": " + text_of(cause);
 }
 
 // The peer that has closed may have ended since, and have all of it.
 void Link::give_up(const Error& cause) noexcept {
   if (!broken_) return;
   if (peer_closed_) return fail(*refusal_);
-  const std::string why = cause.found().empty() ? cause.code().message() : cause.found();
-  fail(Error(Errc::peer_lost, broken_->tried(), broken_->found() + "; then: " + why,
+  fail(Error(Errc::peer_lost, broken_->tried(), broken_->found() + "; then: " + text_of(cause),
              acknowledged_text()));
 }
 
@@ -1188,7 +1214,9 @@ void Link::acknowledge_now() {
 
 // Ticks are counted, not time: what this process slept through itself is no silence of the peer's.
 void Link::heartbeat() {
-  if (++silent_ticks_ >= timing().missed_heartbeats_until_down)
+  const int most = can_resume() ? timing().missed_heartbeats_until_broken
+                                : timing().missed_heartbeats_until_down;
+  if (++silent_ticks_ >= most)
     return lose_transport(
         Error(Errc::peer_lost, "hear from " + transport_->peer(),
               "it sent nothing for " + std::to_string(silent_ticks_) + " heartbeats",

@@ -76,11 +76,13 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void resume(std::unique_ptr<Transport> transport, Buffer first, std::uint64_t peer_delivered);
   /// It can't be taken up again, for that cause.
   void give_up(const Error& cause) noexcept;
+  /// An attempt to take it up failed; another one follows.
+  void note_attempt(const Error& cause) noexcept;
   bool broken() const noexcept { return broken_.has_value(); }
   std::uint64_t breaks() const noexcept { return breaks_; }
   std::uint64_t delivered() const noexcept { return delivered_; }
-  /// While it is broken: when it ends unless it was taken up.
-  Time resume_until() const noexcept { return resume_timer_.deadline(); }
+  /// While it is broken: how long it still waits to be taken up.
+  Duration window_left() const noexcept { return window_left_; }
 
   Session& session() noexcept { return session_; }
   std::uint32_t index() const noexcept { return settings_.index; }
@@ -246,7 +248,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void forget_partial_frame() noexcept;
   void on_released() noexcept override;
   void go_on();
-  void window_passed();
+  bool can_resume() const noexcept;
+  Duration silence() const noexcept;
+  void count_window();
   void send_again();
   static Segments frames_after(const Segments& batch, std::uint64_t sequence);
 
@@ -267,6 +271,10 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void drop_grants() noexcept;
   void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
   bool settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
+  void heard() noexcept {
+    silent_ticks_ = 0;
+    heard_ = shard_.now();
+  }
   void after_receive();
   bool in_bulk() const noexcept;
   void corrupt(std::string found);
@@ -328,7 +336,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t delivered_ = 0;  ///< Sequence of the last frame received as a whole.
   std::uint64_t ack_sent_ = 0;
   std::uint64_t unacked_bytes_ = 0;
-  int silent_ticks_ = 0;
+  int silent_ticks_ = 0;  ///< Heartbeats since something came.
+  Time heard_{};          ///< When that was.
   std::uint64_t bytes_at_tick_ = 0;
   int idle_ticks_ = 0;
 
@@ -340,6 +349,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   // Over another transport.
   std::optional<Error> broken_;  ///< Why there is none at the moment.
+  std::string last_attempt_;     ///< Why it could not be taken up, so far.
+  Duration window_left_{0};
   Next next_;
   /// Frames after the first and up to the second have to leave once more, before any new one.
   std::uint64_t resend_next_ = 0, resend_last_ = 0;
@@ -352,7 +363,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   Tick<&Link::heartbeat> heartbeat_timer_{*this};
   Tick<&Link::acknowledge_now> ack_timer_{*this};
   Tick<&Link::retry> retry_timer_{*this};
-  Tick<&Link::window_passed> resume_timer_{*this};
+  Tick<&Link::count_window> resume_timer_{*this};
   Later<&Link::flush> flush_later_{*this};
   Later<&Link::report> report_later_{*this};
   Later<&Link::pump_asks> pump_later_{*this};

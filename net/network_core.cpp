@@ -803,13 +803,16 @@ void NetworkCore::report_link_broken(std::uint64_t number, const BrokenLink& lin
   });
 }
 
-// Until it is taken up, or its window has passed, or what answers says that it never will be.
+// Until it is taken up, or what answers says that it never will be. When its window has passed the
+// link ends the session, which is found out here.
 Task<void> NetworkCore::take_up_link(std::uint64_t number, BrokenLink link) {
+  const Time until = after(link.window);
   Duration pause = timing().heartbeat() / 50;
   while (true) {
+    const Time next = after(pause);
     std::optional<Error> failure;
     try {
-      co_await take_up_once(number, link);
+      co_await take_up_once(number, link, until);
       co_return;
     } catch (const Error& error) {
       failure = error;
@@ -817,22 +820,23 @@ Task<void> NetworkCore::take_up_link(std::uint64_t number, BrokenLink link) {
       failure = Error(Errc::internal, "take up a link again", error.what());
     }
     if (failure->is(Errc::cancelled) || failure->is(Errc::shutting_down)) co_return;
-    const bool late = Clock::now() + pause >= link.until;
-    if (late || says_never(*failure)) co_return give_up_link(number, link, *failure);
+    const bool for_good = says_never(*failure);
+    report_attempt(number, link, *failure, for_good);
+    if (for_good) co_return;
     try {
-      co_await sleep_for(pause);
+      co_await sleep_until(next);
     } catch (const Error&) {
       co_return;
     }
-    pause = std::min(2 * pause, timing().heartbeat() / 4);
+    pause = std::min(2 * pause, timing().heartbeat() / 8);
   }
 }
 
-Task<void> NetworkCore::take_up_once(std::uint64_t number, BrokenLink link) {
+Task<void> NetworkCore::take_up_once(std::uint64_t number, BrokenLink link, Time until) {
   auto self = shared_from_this();
-  // Not all that is left: a first packet that was lost is sent again late.
-  const Duration left = link.until - Clock::now();
-  const Time deadline = std::min(link.until, after(std::max(timing().heartbeat(), left / 2)));
+  // Not all that is left; the peer may wait for less than this side does.
+  const Duration beat = timing().heartbeat(), share = (until - Clock::now()) / 2;
+  const Time deadline = after(std::clamp<Duration>(share, beat / 4, beat));
   Greeting greeting = co_await greet_again(number, link, deadline);
   Entered entered = co_await enter(std::move(greeting), deadline);
   if (!entered.transport || !entered.delivered)
@@ -861,7 +865,7 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
   const Endpoint address = found->second.address;
   Hello hello = make_hello(found->second.peer_number, link.index);
   hello.delivered = link.delivered;
-  auto transport = co_await provider_of(address, "connect to ").connect(address, deadline);
+  auto transport = co_await connect_soon(address, deadline);
   Greeting greeting = co_await greet(std::move(transport), hello, deadline);
   const NodeDescription& node = greeting.challenge.node;
   if (node.node_id != peer.node_id)
@@ -871,9 +875,25 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
   co_return greeting;
 }
 
-void NetworkCore::give_up_link(std::uint64_t number, const BrokenLink& link, const Error& cause) {
-  post(shard_of(link.index), [number, link, cause](NetworkCore& core) {
-    core.here().give_up(number, link.index, link.breaks, cause);
+// A first packet that a network has lost is sent again by the system only after a second. So others
+// follow it, and the first answer counts.
+Task<std::unique_ptr<Transport>> NetworkCore::connect_soon(Endpoint address, Time deadline) {
+  TransportProvider& provider = provider_of(address, "connect to ");
+  if (address.scheme != Scheme::tcp) co_return co_await provider.connect(address, deadline);
+  auto first =
+      co_await when_any(provider.connect(address, deadline), connect_later(address, deadline));
+  co_return std::visit([](auto& transport) { return std::move(transport); }, first);
+}
+
+Task<std::unique_ptr<Transport>> NetworkCore::connect_later(Endpoint address, Time deadline) {
+  co_await sleep_for(timing().heartbeat() / 4);
+  co_return co_await connect_soon(address, deadline);
+}
+
+void NetworkCore::report_attempt(std::uint64_t number, const BrokenLink& link, const Error& cause,
+                                 bool for_good) {
+  post(shard_of(link.index), [number, link, cause, for_good](NetworkCore& core) {
+    core.here().attempt_failed(number, link.index, link.breaks, cause, for_good);
   });
 }
 

@@ -45,7 +45,7 @@ struct BrokenLink {
   std::uint32_t index = 0;
   std::uint64_t breaks = 0;     ///< The how manieth time.
   std::uint64_t delivered = 0;  ///< The last frame that this side has.
-  Time until{};                 ///< When it ends unless it was taken up.
+  Duration window{0};           ///< So long it waits to be taken up.
 };
 
 /// A connection over which a link is to go on.
@@ -69,8 +69,9 @@ class NetworkShard final : public LinkOwner {
   /// An error if there is no such link, or it can't go on like that; then it is as it was, and so
   /// is `resumption`.
   Result<void> resume(Resumption& resumption);
-  /// A link that is broken can't be taken up again.
-  void give_up(std::uint64_t session, std::uint32_t link, std::uint64_t breaks, const Error& cause);
+  /// An attempt to take up a broken link failed. `for_good`: another one is of no use.
+  void attempt_failed(std::uint64_t session, std::uint32_t link, std::uint64_t breaks,
+                      const Error& cause, bool for_good);
   void begin_close(std::uint64_t session, const Error& reason);
   void end_session(std::uint64_t session, const Error& reason);
   /// Ends what there is, at once.
@@ -210,9 +211,12 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   // Connecting again.
   Task<void> take_up_link(std::uint64_t number, BrokenLink link);
   /// One attempt at it. Throws why it failed.
-  Task<void> take_up_once(std::uint64_t number, BrokenLink link);
+  Task<void> take_up_once(std::uint64_t number, BrokenLink link, Time until);
   Task<Greeting> greet_again(std::uint64_t number, BrokenLink link, Time deadline);
-  void give_up_link(std::uint64_t number, const BrokenLink& link, const Error& cause);
+  Task<std::unique_ptr<Transport>> connect_soon(Endpoint address, Time deadline);
+  Task<std::unique_ptr<Transport>> connect_later(Endpoint address, Time deadline);
+  void report_attempt(std::uint64_t number, const BrokenLink& link, const Error& cause,
+                      bool for_good);
 
   Runtime& runtime_;
   Network::Options options_;

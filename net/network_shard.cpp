@@ -65,11 +65,16 @@ Result<void> NetworkShard::resume(Resumption& resumption) {
   return {};
 }
 
-void NetworkShard::give_up(std::uint64_t number, std::uint32_t index, std::uint64_t breaks,
-                           const Error& cause) {
+void NetworkShard::attempt_failed(std::uint64_t number, std::uint32_t index, std::uint64_t breaks,
+                                  const Error& cause, bool for_good) {
   const SessionRef session(find(number));
   Link* const link = session ? find_link(*session, index) : nullptr;
-  if (link && link->breaks() == breaks) link->give_up(cause);
+  if (!link || link->breaks() != breaks) return;
+  if (for_good) {
+    link->give_up(cause);
+  } else {
+    link->note_attempt(cause);
+  }
 }
 
 void NetworkShard::begin_close(std::uint64_t number, const Error& reason) {
@@ -100,7 +105,7 @@ void NetworkShard::stop() {
 
 void NetworkShard::on_link_broken(Link& link) noexcept {
   core_.report_link_broken(link.session().number_,
-                           {link.index(), link.breaks(), link.delivered(), link.resume_until()});
+                           {link.index(), link.breaks(), link.delivered(), link.window_left()});
 }
 
 void NetworkShard::on_link_ended(Link& link, const Error& reason) noexcept {

@@ -6,10 +6,10 @@
 //
 // Each core shard has a Session object of its own for a peer, with a link of its own below it, so
 // that no shard is a funnel. All of it belongs to that shard. A session ends once: when the peer or
-// this node closes it, when the peer's process ends, or when a newer incarnation of the peer
-// appears. A connection that breaks or goes silent does not end it at once: its link is taken up
-// again over another one, without loss, duplicate or reorder, if that succeeds in time.
-// Everything that waits on it then throws (closed or peer_lost), and it stays down.
+// this node closes it, when the peer's process ends or can't be reached, or when a newer
+// incarnation of the peer appears. Everything that waits on it then throws (closed or peer_lost),
+// and it stays down. A connection that breaks or goes silent does not end it: its link is taken up
+// again over another one, without loss, duplicate or reorder, unless that fails for too long.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ class Session {
     /// sent waits, and in the end the session is down if that fails.
     std::uint64_t resuming_links = 0;
     std::uint64_t resumes = 0;  ///< How often links went on over another connection.
-    std::string transport;   ///< Such as "tcp".
+    std::string transport;      ///< Such as "tcp".
   };
   class SendAwaiter;
 

@@ -43,12 +43,13 @@ Time after(Duration span) noexcept;
 struct Timing {
   double scale = 1.0;
   Duration heartbeat() const noexcept { return scaled(1s); }  ///< Between two of a link.
+  /// A peer is down so many after it was last heard of, however its connection ended.
   int missed_heartbeats_until_down = 3;
-  /// So long a broken link may be taken up again; then it is over.
-  int heartbeats_to_resume = 3;
+  /// After so many a connection is taken for broken; what is left is for taking its link up again.
+  int missed_heartbeats_until_broken = 2;
   Duration default_deadline() const noexcept { return scaled(5s); }  ///< Of a send or an ask.
   Duration handshake_deadline() const noexcept { return scaled(5s); }
-  Duration resume_window() const noexcept { return heartbeats_to_resume * heartbeat(); }
+  Duration down_after() const noexcept { return missed_heartbeats_until_down * heartbeat(); }
   Duration lease() const noexcept { return scaled(10s); }  ///< Of what a node owns in a cluster.
 
   Duration scaled(Duration span) const noexcept {

@@ -109,26 +109,32 @@ class Faults {
   }
 
  private:
-  /// Mostly shorter than what is noticed. A link that is broken already has no such time.
+  /// Often noticed, and short enough for a link that was last heard of a heartbeat before: what is
+  /// left of 3 is for taking it up.
   hf::Duration span() {
     const auto beat = hf::timing().heartbeat();
-    return random_() % 3 ? beat * static_cast<int>(random_() % 15) / 10
-                         : beat * static_cast<int>(25 + random_() % 12) / 10;
+    return random_() % 3 ? beat * static_cast<int>(random_() % 12) / 10
+                         : beat * static_cast<int>(12 + random_() % 4) / 10;
+  }
+  /// Until every link was heard of since the last silence, or has broken and was taken up.
+  void rest() {
+    pair_.world.run_for(hf::timing().heartbeat() * 21 / 10);
+    REQUIRE(pair_.calm_down(hf::timing().down_after()));
   }
   template <class Begin>
   void silence(Begin begin) {
-    REQUIRE(pair_.calm_down(hf::timing().resume_window()));
+    rest();
     begin();
     pair_.world.run_for(span());
     pair_.world.network().heal();
-    REQUIRE(pair_.calm_down(hf::timing().resume_window()));
+    REQUIRE(pair_.calm_down(hf::timing().down_after()));
   }
   void pause(hf::SimNode& node) {
-    REQUIRE(pair_.calm_down(hf::timing().resume_window()));
+    rest();
     node.pause();
     pair_.world.run_for(span());
     node.resume();
-    REQUIRE(pair_.calm_down(hf::timing().resume_window()));
+    REQUIRE(pair_.calm_down(hf::timing().down_after()));
   }
   Pair& pair_;
   std::mt19937_64 random_;
@@ -144,6 +150,7 @@ TEST_CASE("whatever breaks under two living processes, each message comes once, 
     Record record;
     Pair pair(seed, 2, seed % 2 ? 2 : 3);
     Talker in_a(pair.to_a, record, seed), in_b(pair.to_b, record, seed + 1000);
+    in_a.pause_us = in_b.pause_us = 100'000;
     const std::size_t descriptors = pair.a.descriptor_count() + pair.b.descriptor_count();
     std::vector<hf::SimPending<void>> senders;
     for (std::uint64_t i = 0; i < 4; ++i) {
@@ -244,7 +251,7 @@ TEST_CASE("one link of several is taken up, while the others go on undisturbed")
 }
 
 TEST_CASE(
-    "a dead peer is lost at once to the side that had connected, in the window to the other") {
+    "a dead peer is lost at once to the side that had connected, in 3 heartbeats to the other") {
   for (std::uint64_t seed = 1; seed <= 24; ++seed) {
     INFO("seed " << seed);
     Record record;
@@ -263,10 +270,9 @@ TEST_CASE(
     hf::SimNode& victim = acceptor_dies ? pair.a : pair.b;
     Handler& told = acceptor_dies ? pair.to_b : pair.to_a;
     victim.crash(silently ? hf::SimCrash::power_cut() : hf::SimCrash::kill());
-    const hf::Duration window = hf::timing().resume_window() * 11 / 10;
-    const hf::Duration limit = silently        ? hf::timing().heartbeat() * 31 / 10 + window
-                               : acceptor_dies ? hf::timing().heartbeat() / 2
-                                               : window;
+    // A tenth for what was on its way, and for turns.
+    const hf::Duration limit = acceptor_dies && !silently ? hf::timing().heartbeat() / 2
+                                                          : hf::timing().down_after() * 31 / 30;
     CHECK(pair.world.run_until([&] { return told.down_count == 1; }, limit));
     REQUIRE(told.down_count == 1);
     CHECK(told.downs()[0].code == hf::Errc::peer_lost);
@@ -275,6 +281,54 @@ TEST_CASE(
     CHECK_THROWS_AS(pair.world.wait(from_b), hf::Error);
     CHECK(in_a.right);
     CHECK(in_b.right);
+  }
+}
+
+TEST_CASE("a peer is down 3 heartbeats after it was last heard of, however its connection ended") {
+  const hf::Duration down = hf::timing().down_after();
+  for (const bool acceptor : {false, true}) {
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      INFO("seed " << seed << ", the one that stays accepted: " << acceptor);
+      Pair pair(seed);
+      hf::SimNode& victim = acceptor ? pair.b : pair.a;
+      Handler& told = acceptor ? pair.to_a : pair.to_b;
+      // At any point between two heartbeats; the last word is this message.
+      pair.world.run_for(3s + std::chrono::milliseconds(seed * 83));
+      pair.send(victim, acceptor ? pair.at_b : pair.at_a, "last words");
+      REQUIRE(pair.world.run_until([&] { return told.count == 1; }, 1s));
+      const hf::Time heard = pair.world.now();
+      victim.crash(hf::SimCrash::power_cut());
+      if (seed % 2) {
+        pair.world.run_for(std::chrono::milliseconds(seed * 40));
+        pair.world.network().reset(pair.a, pair.b);
+      }
+      REQUIRE(pair.world.run_until([&] { return told.down_count == 1; }, 10s));
+      const hf::Duration after = pair.world.now() - heard;
+      CHECK(after > down - down / 30);
+      CHECK(after < down + down / 30);
+      CHECK(told.downs()[0].text.find("within 3 heartbeats") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a node that sleeps while its link is broken does not give its peer up for that") {
+  for (const bool acceptor : {false, true}) {
+    INFO("the one that sleeps accepted: " << acceptor);
+    Pair pair(9);
+    hf::SimNode& sleeper = acceptor ? pair.a : pair.b;
+    pair.world.network().cut(pair.b, pair.a);
+    pair.world.network().reset(pair.a, pair.b);
+    pair.world.run_for(10ms);
+    sleeper.pause();
+    pair.world.run_for(hf::timing().heartbeat());
+    sleeper.jump_clock(20s);
+    sleeper.resume();
+    pair.world.network().heal();
+    CHECK(pair.calm_down(hf::timing().heartbeat()));
+    pair.world.run_for(10s);
+    CHECK(pair.to_a.down_count == 0);
+    CHECK(pair.to_b.down_count == 0);
+    CHECK(pair.of_a().resumes == 1);
   }
 }
 
@@ -300,7 +354,7 @@ TEST_CASE("a peer that was started anew is not taken for the one that broke off"
       pair.world.network().heal();
       if (!both) {
         REQUIRE(pair.world.run_until([&] { return pair.to_b.down_count == 1; },
-                                     hf::timing().resume_window()));
+                                     hf::timing().down_after()));
         CHECK(pair.to_b.downs()[0].code == hf::Errc::peer_lost);
         CHECK(pair.to_b.downs()[0].text.find("incarnation 2") != std::string::npos);
       }
@@ -331,7 +385,7 @@ TEST_CASE("a network that closes while connections are broken delivers all, on e
     // The last acknowledgement may be what was lost.
     if (seed % 5) CHECK(left == 0);
     CHECK(to.count == 8);
-    CHECK(pair.world.run_until([&] { return to.down_count == 2; }, hf::timing().resume_window()));
+    CHECK(pair.world.run_until([&] { return to.down_count == 2; }, hf::timing().down_after()));
   }
 }
 

@@ -403,7 +403,7 @@ TEST_CASE("a link that nobody takes up again ends as peer_lost, with what the pe
     node.start_send(500'000, Lane::normal, 1h, &waiting);
   });
   node.step([&] { wire.break_off(); });
-  node.pass(hf::timing().resume_window() - 100ms);
+  node.pass(hf::timing().down_after() - 100ms);
   CHECK(node.handler.down_count == 0);
   CHECK(!waiting);
   node.pass(200ms);
@@ -633,12 +633,12 @@ TEST_CASE("a connection that ends before it brought anything was given up, and i
   CHECK(!wire.alive());
 }
 
-TEST_CASE("a connection that is silent for 3 heartbeats is given up, and its link waits") {
+TEST_CASE("a connection that is silent for 2 heartbeats is given up, and its link waits") {
   WireNode node;
   Wire& wire = node.add_wire();
   wire.remembers = true;
   node.step([&] { wire.lend(256 << 10); });
-  node.world.run_for(hf::timing().heartbeat() * 31 / 10);
+  node.world.run_for(hf::timing().heartbeat() * 21 / 10);
   CHECK(!wire.alive());
   CHECK(stats_of(node).resuming_links == 1);
   node.step([&] { REQUIRE(wire.connect_again()); });
