@@ -147,14 +147,19 @@ TEST_CASE("a peer that had connected and is killed with unread bytes is lost wit
   Process client("peer process: connects to another",
                  {{"HYPERFRAMES_TEST_ARGUMENT", server.listen().to_string()}});
   REQUIRE(client.line() == "connected");
-  REQUIRE(eventually([&] { return server.handler.ups == 1; }));
-  const auto node = server.run([&] {
-    return hf::co_invoke(
-        [](net::Network* network) -> hf::Task<std::uint64_t> {
-          co_return network->sessions().at(0)->peer().node_id;
-        },
-        &server.network);
-  });
+  const auto node_with_credit = [&] {
+    return server.run([&] {
+      return hf::co_invoke(
+          [](net::Network* network) -> hf::Task<std::uint64_t> {
+            for (const auto& session : network->sessions())
+              if (session->stats().lanes[1].credit_bytes > 0) co_return session->peer().node_id;
+            co_return 0;
+          },
+          &server.network);
+    });
+  };
+  REQUIRE(eventually([&] { return node_with_credit() != 0; }));
+  const auto node = node_with_credit();
   client.signal(SIGSTOP);
   server.send(node, std::string(50'000, 'x'));
   client.signal(SIGKILL);

@@ -347,7 +347,7 @@ TEST_CASE("a peer that writes nonsense to its memory loses its link, and nobody 
     peer.enter(++id);
     REQUIRE(eventually([&] { return node.handler.ups == downs + 2; }));
     lie.tell(peer);
-    peer.ring();
+    peer.ring_if_due(*peer.writer);
     // What the peer says it has taken is looked at once there is no room.
     if (has(lie.word, "has taken")) node.run([&] { return fill_memory(&node.network, id); });
     REQUIRE(eventually([&] { return node.handler.down_count == downs + 1; }));
