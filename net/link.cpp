@@ -1274,6 +1274,8 @@ void Link::check_closed() noexcept {
 }
 
 void Link::on_ended(Error reason) noexcept {
+  // Of a transport that both ends take part in, such as shared memory.
+  if (reason.is(Errc::corrupt)) return fail(std::move(reason));
   const bool in_order = reason.is(Errc::closed);
   if (peer_closed_ && in_order) return fail(*refusal_);
   Error lost(Errc::peer_lost, "use the link to " + transport_->peer(),

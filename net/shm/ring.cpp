@@ -31,6 +31,13 @@ std::string ShmLayout::fault() const {
   return {};
 }
 
+void break_off(std::byte* own) noexcept {
+  words_of(own).broken_off.store(1, std::memory_order_release);
+}
+bool has_broken_off(const std::byte* peer) noexcept {
+  return words_of(peer).broken_off.load(std::memory_order_acquire) == 1;
+}
+
 // ---- Writing
 
 ShmWriter::ShmWriter(std::byte* own, const std::byte* peer, const ShmLayout& layout)

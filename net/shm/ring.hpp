@@ -11,7 +11,8 @@
 // two words that say what its owner wants to be woken for, a ring of descriptors, and the memory
 // that those refer to:
 //
-//     0 u64 taken   128 u32 data_armed, u32 room_armed   256.. descriptors   data_at().. data
+//     0 u64 taken   128 u32 data_armed, u32 room_armed, u32 broken_off
+//     256.. descriptors   data_at().. data
 //
 // A descriptor is 16 bytes: u32 sequence, u32 length; u32 offset, u16 segment, u16 kind. It is
 // there once its sequence, which is written last, is the number of the piece, counted from 1. Kind
@@ -61,6 +62,7 @@ struct ShmWords {
   alignas(128) std::atomic<std::uint64_t> taken;  ///< Of the peer's pieces.
   alignas(128) std::atomic<std::uint32_t> data_armed;
   std::atomic<std::uint32_t> room_armed;
+  std::atomic<std::uint32_t> broken_off;  ///< 1: its owner lives, and ends this connection only.
 };
 static_assert(sizeof(ShmWords) == ShmLayout::descriptors_at);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -70,6 +72,10 @@ struct ShmDescriptor {
   std::atomic<std::uint64_t> where;  ///< Kind << 48 | segment << 32 | offset.
 };
 static_assert(sizeof(ShmDescriptor) == ShmLayout::descriptor_bytes);
+
+/// For the peer to see once the socket has ended: it was the connection, not this process.
+void break_off(std::byte* own) noexcept;
+bool has_broken_off(const std::byte* peer) noexcept;
 
 /// An armed word of our own.
 class ShmAlarm {

@@ -77,7 +77,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
         bell_memory_(Buffer::heap(bell_bytes)) {}
   ~ShmTransport() override {
     stop();
-    Shard::current()->reactor().close_now(socket_.release());
+    close();
   }
 
   std::string_view name() const noexcept override { return "shm"; }
@@ -108,6 +108,8 @@ class ShmTransport final : public Transport, private Poller, private Completion 
     push();
   }
   void stop() noexcept override;
+  bool can_be_abandoned() const noexcept override { return true; }
+  Segments abandon() noexcept override;
 
  private:
   // Set-up.
@@ -153,6 +155,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   void ring(End& end) noexcept;
   void hang_up() noexcept;
   void end_after_hang_up(std::size_t pieces) noexcept;
+  bool breaks_here() noexcept;
 
   Error peer_closed() const {
     return Error(Errc::closed, "receive from " + peer(), "the peer closed the connection");
@@ -161,7 +164,11 @@ class ShmTransport final : public Transport, private Poller, private Completion 
     return Error(Errc::corrupt, "use the memory of " + peer(), found,
                  "the connection was closed; run the same release on both ends");
   }
+  void halt() noexcept;
   void end(Error reason) noexcept;
+  void close() noexcept {
+    if (socket_) Shard::current()->reactor().close_now(socket_.release());
+  }
 
   detail::OwnDescriptor socket_;
   Endpoint endpoint_;
@@ -351,22 +358,37 @@ Task<void> ShmTransport::sleep(bool for_data, Time deadline) {
 
 // ---- From `start` on
 
-void ShmTransport::stop() noexcept {
+void ShmTransport::halt() noexcept {
   if (!std::exchange(owner_, nullptr)) return;
   Shard& shard = *Shard::current();
   shard.remove_poller(*this);
-  if (listening_) {
-    listening_->owner = nullptr;
-    shard.reactor().cancel(std::exchange(listening_, nullptr));
-  }
+  if (!listening_) return;
+  listening_->owner = nullptr;
+  shard.reactor().cancel(std::exchange(listening_, nullptr));
+}
+
+void ShmTransport::stop() noexcept {
+  halt();
   batch_.clear();
   sending_ = false;
   left_ = 0;
 }
 
+// All that the system still has is a place for doorbells: the link can go on at once.
+Segments ShmTransport::abandon() noexcept {
+  halt();
+  Segments batch = std::exchange(batch_, Segments());
+  sending_ = false;
+  left_ = 0;
+  detail::break_off(own_.memory());
+  close();
+  return batch;
+}
+
+/// The batch stays where it is, for `abandon`.
 void ShmTransport::end(Error reason) noexcept {
   Owner* const owner = owner_;
-  stop();
+  halt();
   if (owner) owner->on_ended(std::move(reason));
 }
 
@@ -375,6 +397,7 @@ std::size_t ShmTransport::poll() noexcept {
   for (std::size_t bytes = 0; owner_ && bytes < pass_bytes; ++pieces) {
     const std::span<const std::byte> piece = reader_->next();
     if (piece.empty()) break;
+    if (breaks_here()) return pieces + 1;
     bytes += piece.size();
     deliver(piece);
   }
@@ -394,7 +417,21 @@ std::size_t ShmTransport::poll() noexcept {
 // closed its socket could go on for ever.
 void ShmTransport::end_after_hang_up(std::size_t pieces) noexcept {
   last_pieces_ -= std::min(last_pieces_, pieces);
-  if (!reader_->has_piece() || last_pieces_ == 0) end(peer_closed());
+  if (reader_->has_piece() && last_pieces_ != 0) return;
+  end(detail::has_broken_off(others_.memory())
+          ? Error::system(ECONNRESET, "receive from " + peer(), "the peer has given it up")
+          : peer_closed());
+}
+
+/// The way in which a test breaks a link whose ends are both well.
+bool ShmTransport::breaks_here() noexcept {
+  try {
+    pass_failpoint_now("shm-broken");
+    return false;
+  } catch (const Error& error) {
+    end(error);
+    return true;
+  }
 }
 
 void ShmTransport::deliver(std::span<const std::byte> piece) noexcept {

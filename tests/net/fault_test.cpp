@@ -117,7 +117,8 @@ Standing standing_of(Node& node) {
 }  // namespace
 
 TEST_CASE("a peer that thaws in time goes on where it froze, and takes what was sent meanwhile") {
-  Process victim("peer process: keeps what it gets");
+  const Over over(GENERATE(transports()));
+  Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node client;
   const auto node = client.connect(victim.endpoint());
   client.send(node, "before");

@@ -614,6 +614,24 @@ TEST_CASE("an end in order is an end: a process that ends is not waited for") {
   });
 }
 
+TEST_CASE("a transport that finds its peer lying ends the link: nobody takes that up") {
+  WireNode node;
+  Wire& wire = node.add_wire();
+  std::error_code waiting;
+  node.step([&] {
+    wire.lend(256 << 10);
+    node.start_send(500'000, Lane::normal, 1h, &waiting);
+  });
+  node.step([&] {
+    wire.end_with(hf::Error(hf::Errc::corrupt, "use the memory of the far end", "it lies"));
+  });
+  CHECK(waiting == hf::Errc::corrupt);
+  node.step([&] {
+    CHECK(node.session()->stats().resuming_links == 0);
+    CHECK(!wire.connect_again());
+  });
+}
+
 TEST_CASE("a connection that ends before it brought anything was given up, and is no end") {
   WireNode node;
   Wire& wire = node.add_wire();

@@ -113,12 +113,14 @@ class ShmRawPeer {
     return frame;
   }
   /// Shakes hands as a node would, without a key.
-  void enter(std::uint64_t node_id) {
-    send(encode(RawPeer::hello(node_id)));
+  void enter(std::uint64_t node_id) { enter(RawPeer::hello(node_id)); }
+  hf::net::Welcome enter(const hf::net::Hello& hello) {
+    send(encode(hello));
     receive_frame();
     send(encode(hf::net::Proof{}));
-    if (receive_frame().header.kind != hf::net::FrameKind::welcome)
-      throw std::runtime_error("not welcome");
+    const RawPeer::Frame answer = receive_frame();
+    if (answer.header.kind != hf::net::FrameKind::welcome) throw std::runtime_error("not welcome");
+    return hf::net::decode_welcome(answer.payload).value();
   }
   /// Windows of so many bytes on each lane.
   void lend(std::uint64_t bytes) {

@@ -16,6 +16,7 @@
 
 #include "process.hpp"
 #include "shm_peer.hpp"
+#include "storm.hpp"
 #include "support.hpp"
 
 using namespace net_test;
@@ -400,6 +401,28 @@ TEST_CASE("a peer that closes its socket and writes on is gone all the same") {
   CHECK(eventually([&] { return node.handler.down_count == 1; }));
   stop = true;
   writer.join();
+}
+
+TEST_CASE("a peer that gives up its memory, and lives, takes its link up again through other") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  const auto standing = [&] { return node.run([&] { return standing_here(&node.network); }); };
+  auto hello = RawPeer::hello(4);
+  hello.node.capabilities = net::capability::resume;
+  {
+    ShmRawPeer peer(endpoint.host);
+    CHECK(!peer.enter(hello).delivered);
+    REQUIRE(eventually([&] { return node.handler.ups == 1; }));
+    shm::break_off(peer.own.memory());
+  }
+  REQUIRE(eventually([&] { return standing().resuming == 1; }));
+  hello.delivered = 0;
+  ShmRawPeer again(endpoint.host);
+  CHECK(again.enter(hello).delivered == 0);
+  CHECK(eventually([&] { return standing().resuming == 0; }));
+  CHECK(standing().resumes == 1);
+  CHECK(node.handler.down_count == 0);
 }
 
 // ---- Peers that die

@@ -229,6 +229,35 @@ hf::Task<void> wait_in_vain() {
   CHECK(into.text().substr(0, 4) == "last");
 }
 
+/// One end gives the connection up: with a batch that has not gone as a whole, or at rest.
+hf::Task<void> abandon(bool in_mid_batch) {
+  Recorder near, far;
+  Ends ends = co_await connected_ends();
+  CHECK(ends.near->can_be_abandoned());
+  ends.near->start(near, 64 << 10);
+  hf::Segments batch;
+  if (in_mid_batch) {
+    for (std::size_t i = 0; i < Transport::batch_pieces; ++i)
+      batch.push_back(hf::Buffer::heap(512 << 10));
+    ends.near->send(batch);
+    co_await hf::sleep_for(20ms);
+    CHECK(near.sent == 0);
+  }
+  const hf::Segments back = ends.near->abandon();
+  CHECK(back.count() == batch.count());
+  CHECK(back.size_bytes() == batch.size_bytes());
+  if (in_mid_batch) CHECK(back[0].data() == batch[0].data());
+  co_await Recorder::until([&] { return ends.near->is_released(); });
+  ends.near.reset();
+  ends.far->start(far, 0);
+  co_await Recorder::until([&] { return far.ended.has_value(); });
+  INFO(far.ended->what());
+  CHECK(!far.ended->is(hf::Errc::closed));
+  CHECK(!far.ended->is(hf::Errc::corrupt));
+  CHECK(!near.ended);
+  CHECK(near.sent == 0);
+}
+
 /// More than fits into what lies between, from a shard that waits for the other one.
 hf::Task<void> say_much() {
   Ends ends = co_await connected_ends();
@@ -261,6 +290,14 @@ TEST_CASE("a transport that is stopped in a callback calls back no more") {
   Bed bed(GENERATE(drivers()), 1);
   INFO(bed.name() << ", " << net::name(Over::current()));
   bed.run([](hf::Runtime&) { return stop_within_a_callback(); });
+}
+
+TEST_CASE("an abandoned transport gives its batch back, and its peer sees a break, not an end") {
+  const Over over(GENERATE(transports()));
+  Bed bed(GENERATE(drivers()), 1);
+  INFO(bed.name() << ", " << net::name(Over::current()));
+  bed.run([](hf::Runtime&) { return abandon(true); });
+  bed.run([](hf::Runtime&) { return abandon(false); });
 }
 
 TEST_CASE("a receive ends by its deadline, or with its peer") {

@@ -251,9 +251,9 @@ class Wire {
     state_->taking = true;
     if (alive()) transport_->take();
   }
-  void hang_up() {
-    if (alive())
-      state_->owner->on_ended(hf::Error(hf::Errc::closed, "receive", "the far end hung up"));
+  void hang_up() { end_with(hf::Error(hf::Errc::closed, "receive", "the far end hung up")); }
+  void end_with(hf::Error reason) {
+    if (alive()) state_->owner->on_ended(std::move(reason));
   }
   /// At most so many bytes come at once.
   std::function<std::size_t()> cut = [] { return std::size_t{16} << 10; };
