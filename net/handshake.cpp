@@ -100,17 +100,18 @@ std::optional<std::uint64_t> from_field(const flatbuffers::Optional<std::uint64_
   return field ? std::optional<std::uint64_t>(*field) : std::nullopt;
 }
 
-Buffer challenge_payload(const Challenge& challenge) {
-  Buffer frame = encode(challenge);
-  frame.remove_prefix(FrameHeader::size);
-  return frame;
+/// The payload of a Challenge with 32 zeros as its proof.
+std::vector<std::byte> blank_payload_of(const Challenge& challenge) {
+  if (!challenge.received.empty()) return challenge.received;
+  Challenge blank = challenge;
+  blank.proof.emplace().fill(std::byte{0});
+  const Buffer frame = encode(blank);
+  return {frame.data() + FrameHeader::size, frame.data() + frame.size()};
 }
 
 ProofBytes prove(std::string_view label, const Key& key, std::span<const std::byte> hello_payload,
                  const Challenge& challenge) {
-  Challenge blank = challenge;
-  blank.proof.emplace().fill(std::byte{0});
-  const Buffer blank_payload = challenge_payload(blank);
+  const std::vector<std::byte> blank_payload = blank_payload_of(challenge);
   std::vector<std::byte> text;
   const auto append = [&text](std::span<const std::byte> bytes) {
     // With its length first, so that no two different transcripts have the same bytes.
@@ -120,7 +121,7 @@ ProofBytes prove(std::string_view label, const Key& key, std::span<const std::by
   };
   append(std::as_bytes(std::span(label)));
   append(hello_payload);
-  append(blank_payload.bytes());
+  append(blank_payload);
   ProofBytes proof;
   unsigned size = 0;
   const auto* done = ::HMAC(EVP_sha256(), key.bytes().data(), static_cast<int>(key.bytes().size()),
@@ -225,6 +226,11 @@ Result<Challenge> decode_challenge(std::span<const std::byte> payload) {
   if (const char* field = read_node(*table, challenge.node)) return wrong_field("challenge", field);
   if (!read_bytes(table->nonce(), challenge.nonce)) return wrong_field("challenge", "nonce");
   if (!read_proof(table->proof(), challenge.proof)) return wrong_field("challenge", "proof");
+  if (challenge.proof) {
+    challenge.received.assign(payload.begin(), payload.end());
+    const auto at = table->proof()->data() - reinterpret_cast<const std::uint8_t*>(memory.data());
+    std::fill_n(challenge.received.begin() + at, challenge.proof->size(), std::byte{0});
+  }
   return challenge;
 }
 

@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hyperframes::net {
 
@@ -80,7 +81,12 @@ struct Challenge {
   NodeDescription node;
   Nonce nonce{};
   std::optional<ProofBytes> proof;
-  friend bool operator==(const Challenge&, const Challenge&) = default;
+  /// Of one that was decoded, the payload as it came, but for its proof, which is zeros: what the
+  /// proofs cover, fields of later releases among it. Empty: what `encode` makes of this one.
+  std::vector<std::byte> received = {};
+  friend bool operator==(const Challenge& a, const Challenge& b) {
+    return a.protocol == b.protocol && a.node == b.node && a.nonce == b.nonce && a.proof == b.proof;
+  }
 };
 
 struct Proof {

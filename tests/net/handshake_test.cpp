@@ -102,6 +102,25 @@ TEST_CASE("a proof needs the same key, hello and challenge") {
   CHECK(same_proof(proof, prove_accepting(key, payload_of(frame), challenge)));
 }
 
+TEST_CASE("a proof covers the challenge as it came, whoever wrote it and whatever it adds") {
+  const hf::Buffer hello = encode(a_hello());
+  const Key key = a_key('k');
+  Challenge challenge = a_challenge();
+  challenge.proof = prove_accepting(key, payload_of(hello), challenge);
+  const hf::Buffer frame = encode(challenge);
+  const auto payload = payload_of(frame);
+  const Challenge heard = decode_challenge(payload).value();
+  CHECK(same_proof(*challenge.proof, prove_accepting(key, payload_of(hello), heard)));
+  // Such as a field that a later release has behind the others.
+  std::vector<std::byte> longer(payload.begin(), payload.end());
+  longer.resize(payload.size() + 8);
+  const Challenge other = decode_challenge(longer).value();
+  CHECK(other == heard);
+  CHECK_FALSE(same_proof(*challenge.proof, prove_accepting(key, payload_of(hello), other)));
+  CHECK_FALSE(same_proof(prove_connecting(key, payload_of(hello), heard),
+                         prove_connecting(key, payload_of(hello), other)));
+}
+
 TEST_CASE("a hello that fails a check is rejected by the name of that check") {
   const NodeDescription own = a_node(12);
   CHECK_FALSE(check(a_hello(), own));
