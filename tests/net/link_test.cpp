@@ -617,6 +617,35 @@ TEST_CASE("what is on lane control goes ahead of all that waits on the others") 
   CHECK(before <= (512u << 10));
 }
 
+TEST_CASE("a heartbeat is answered in the midst of a bulk message, behind one batch at most") {
+  constexpr std::size_t bulk = 8 << 20;
+  WireNode node;
+  Wire& wire = node.add_wire();
+  node.step([&] { wire.lend(window); });
+  node.step([&] { node.start_send(bulk, Lane::bulk); });
+  node.step([&] {
+    wire.stop_reading();
+    for (const WireFrame& frame : wire.hear(FrameKind::announce))
+      wire.say(FrameKind::grant, Lane::bulk, frame.header.message);
+  });
+  node.step([&] { wire.say(FrameKind::heartbeat, Lane::control, 77); });
+  node.step([&] { wire.read_again(); });
+  std::uint64_t before = 0, all = 0;
+  bool answered = false;
+  node.step([&] {
+    for (const WireFrame& frame : wire.hear()) {
+      if (frame.header.kind == FrameKind::heartbeat_reply)
+        answered = frame.header.message == 77;
+      else if (frame.header.kind == FrameKind::data)
+        all += frame.header.length;
+      if (!answered) before = all;
+    }
+  });
+  CHECK(answered);
+  CHECK(all > bulk);
+  CHECK(before <= (512u << 10));
+}
+
 namespace {
 
 /// What keeps a send waiting.
