@@ -36,6 +36,8 @@ class Proxy {
   void reset_all() { order(resetting_); }
   /// Carries nothing more on the connections that there are; new ones work.
   void freeze() { order(freezing_); }
+  /// Resets those that carry nothing.
+  void bury() { order(burying_); }
   int resets() const { return resets_; }
 
  private:
@@ -128,11 +130,12 @@ class Proxy {
     until_cut_.compare_exchange_strong(expected, left - sent);
   }
   void obey() {
-    const bool all = resetting_.load();
+    // Read once: an order that comes meanwhile waits for the next time.
+    const bool all = resetting_, freezing = freezing_, burying = burying_;
     for (auto pair = pairs_.begin(); pair != pairs_.end();) {
       const bool over = pair->ways[0].passed_on && pair->ways[1].passed_on;
-      if (freezing_) pair->frozen = true;
-      if (all || pair->broken) {
+      if (freezing) pair->frozen = true;
+      if (all || pair->broken || (burying && pair->frozen)) {
         reset(*pair);
         pair = pairs_.erase(pair);
       } else if (over) {
@@ -143,7 +146,8 @@ class Proxy {
       }
     }
     if (all) resetting_ = false;
-    freezing_ = false;
+    if (freezing) freezing_ = false;
+    if (burying) burying_ = false;
   }
   void reset(Pair& pair) {
     const linger now{1, 0};
@@ -159,7 +163,7 @@ class Proxy {
   RawListener listener_;
   int wake_;
   std::list<Pair> pairs_;  ///< The thread's.
-  std::atomic<bool> stopping_{false}, resetting_{false}, freezing_{false};
+  std::atomic<bool> stopping_{false}, resetting_{false}, freezing_{false}, burying_{false};
   std::atomic<std::int64_t> until_cut_{0};
   std::atomic<int> resets_{0};
   std::thread thread_;
