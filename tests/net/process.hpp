@@ -62,6 +62,12 @@ class Process {
   }
   hf::net::Endpoint endpoint() { return hf::net::Endpoint::parse(line()); }
   void signal(int number) { ::kill(id_, number); }
+  /// It is over, and was not waited for.
+  bool ended() const {
+    siginfo_t found{};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &found, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           found.si_pid == id_;
+  }
   /// Its status, as waitpid(2) gives it.
   int wait() {
     int status = 0;
