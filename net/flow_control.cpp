@@ -158,6 +158,17 @@ bool ReceiveAccount::charge(Lane lane, std::uint64_t cost) noexcept {
   return true;
 }
 
+// Before those who wait for a grant: it is little, and its lane would stop for others.
+ReceiveAccount::Charge ReceiveAccount::move_to_budget(Lane lane, std::uint64_t cost) noexcept {
+  const bool fits = cost + budget_->free_for_windows() <= budget_->free();
+  if (!fits || !budget_->try_take(cost)) return charge_of(lane);
+  LaneWindow& window = lane_of(lane);
+  window.owed += cost;
+  if (listening_) listen();
+  if (owner_ && window.owed >= window.window / 4) owner_->on_credit_owed();
+  return Charge::granted;
+}
+
 void ReceiveAccount::listen() noexcept {
   bool wanted = reply_free_ < reply_window_ / 2;
   for (const LaneWindow& lane : lanes_) wanted |= lane.used - lane.owed >= lane.window / 2;

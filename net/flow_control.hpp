@@ -143,6 +143,9 @@ class ReceiveAccount {
 
   /// A message of that cost arrives on the lane's credit. False: the peer had no such credit.
   [[nodiscard]] bool charge(Lane lane, std::uint64_t cost) noexcept;
+  /// What was just charged to the lane becomes the budget's, if that has so much beside what it
+  /// keeps for windows; the lane's credit goes back at once. Returns whose it is now.
+  Charge move_to_budget(Lane lane, std::uint64_t cost) noexcept;
   /// Credit to be returned to the peer on that lane; 0 while it is not worth a frame, unless `all`
   /// is asked for: a peer may wait for just that little.
   std::uint64_t take_owed(Lane lane, bool all = false) noexcept;

@@ -137,7 +137,9 @@ FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const Fra
   header.sequence = load_little<std::uint64_t>(at + at_sequence);
   header.acknowledgement = load_little<std::uint64_t>(at + at_acknowledgement);
 
-  if (header.channel >= limits.channels) return FrameFault::channel;
+  const bool has_channel = header.channel != 0;
+  if (header.channel >= limits.channels || (has_channel && header.kind != FrameKind::data))
+    return FrameFault::channel;
   if (is_sequenced(header.kind) != (header.sequence != 0)) return FrameFault::sequence;
   return check_sizes(header, limits);
 }

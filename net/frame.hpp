@@ -12,10 +12,11 @@
 //    8 u64 message    16 u64 offset   24 u64 length     32 u64 total
 //   40 u64 sequence   48 u64 acknowledgement            56 u32 zero      60 u32 CRC-32C of 0..59
 //
-// `message` numbers the messages of a channel and lane from 1; `offset` and `length` say which of
-// its `total` bytes this frame carries. `sequence` numbers the frames of a link from 1 (0: a frame
-// that needs no acknowledgement), `acknowledgement` is the last one the sender of this frame has
-// received.
+// `channel` is 0 for the messages of the nodes themselves, such as their actors', and for all
+// frames that are no data. `message` numbers the messages of a lane from 1; `offset` and `length`
+// say which of its `total` bytes this frame carries. `sequence` numbers the frames of a link from 1
+// (0: a frame that needs no acknowledgement), `acknowledgement` is the last one the sender of this
+// frame has received.
 #pragma once
 
 #include <cstddef>

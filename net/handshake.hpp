@@ -49,8 +49,9 @@ std::string_view name(Check check) noexcept;
 
 /// Bits of `NodeDescription::capabilities`. What a node does not know of another, it does not use.
 namespace capability {
-inline constexpr std::uint64_t resume = 1;  ///< Takes up a link whose connection broke.
-}
+inline constexpr std::uint64_t resume = 1;    ///< Takes up a link whose connection broke.
+inline constexpr std::uint64_t channels = 2;  ///< Takes messages on channels.
+}  // namespace capability
 
 /// What a node says of itself, in a Hello and in a Challenge.
 struct NodeDescription {

@@ -90,6 +90,7 @@ Link::Link(LinkOwner& owner, Session& session, std::unique_ptr<Transport> transp
           std::clamp<std::uint64_t>(shard_.send_pool().usage().quota_bytes / send_pool_share,
                                     unacknowledged_least, unacknowledged_most)),
       carry_(Buffer::heap(FrameHeader::size)) {
+  limits_.channels = settings_.channels;
   for (const Lane lane : all_lanes) {
     in(lane).grant.link = this;
     in(lane).grant.lane = lane;
@@ -314,6 +315,7 @@ void Link::queue_small(const Message& message, std::uint64_t total, Lane lane, s
   FrameHeader header;
   header.lane = lane;
   header.flags = flags;
+  header.channel = message.envelope.channel;
   header.message = number;
   header.length = header.total = total;
   header.encode_unfinished(frame);
@@ -359,6 +361,7 @@ void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::ui
   Outgoing large;
   large.total = total;
   large.message = number;
+  large.channel = message.envelope.channel;
   large.flags = flags;
 
   const std::size_t prefix = wire::envelope_size + message.segments.count() * sizeof(std::uint64_t);
@@ -577,6 +580,7 @@ bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
   FrameHeader header;
   header.lane = lane;
   header.flags = message.flags;
+  header.channel = message.channel;
   header.message = message.message;
   header.offset = message.offset;
   header.total = message.total;
@@ -784,8 +788,7 @@ bool Link::deliver_at_once(const std::byte* payload) {
     corrupt("it sent more than it had credit for");
     return false;
   }
-  const auto charge =
-      prepaid ? ReceiveAccount::Charge::reply : ReceiveAccount::charge_of(frame_.lane);
+  const auto charge = prepaid ? ReceiveAccount::Charge::reply : charge_for(cost);
   const std::size_t size = frame_.total - wire::envelope_size;
   Buffer rest = account_->allocate(charge, cost, size);
   if (size) std::memcpy(rest.data(), payload + wire::envelope_size, size);
@@ -793,6 +796,7 @@ bool Link::deliver_at_once(const std::byte* payload) {
   delivered_ = frame_.sequence;
   unacked_bytes_ += FrameHeader::size + frame_.length;
   head.envelope.link = settings_.index;
+  head.envelope.channel = frame_.channel;
   if (head.only_body(frame_.total)) {
     if (!settle(head.envelope, frame_.total, frame_.flags)) return false;
     ++lane.received_count;
@@ -818,7 +822,7 @@ bool Link::begin_data() {
   // From its first byte as well: a connection may have broken within its first frame.
   const bool goes_on = lane.active() && lane.message == frame_.message &&
                        lane.total == frame_.total && lane.received == frame_.offset &&
-                       lane.flags == frame_.flags;
+                       lane.channel == frame_.channel && lane.flags == frame_.flags;
   if (goes_on) return true;
   if (frame_.offset) {
     corrupt("a fragment of message " + std::to_string(frame_.message) + " does not fit");
@@ -846,11 +850,13 @@ bool Link::begin_data() {
     }
   } else {
     paid = account_->charge(frame_.lane, cost);
+    if (paid) charge = charge_for(cost);
   }
   if (!paid) {
     corrupt("it sent more than it had credit for");
     return false;
   }
+  lane.channel = frame_.channel;
   lane.message = frame_.message;
   lane.total = frame_.total;
   lane.received = 0;
@@ -887,6 +893,13 @@ void Link::finish_message(LaneIn& lane) {
   deliver(frame_.lane, std::move(*message), total, lane.flags);
 }
 
+// A channel has credit of its own. What it holds is no credit of its lane's as long as there is
+// memory: so one that nobody receives from stops none of the others.
+ReceiveAccount::Charge Link::charge_for(std::uint64_t cost) noexcept {
+  return frame_.channel ? account_->move_to_budget(frame_.lane, cost)
+                        : ReceiveAccount::charge_of(frame_.lane);
+}
+
 // The room that an ask has kept for its answer is taken by that, or free again; and what the peer's
 // asks keep free is no more than it has.
 bool Link::settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags) {
@@ -913,6 +926,7 @@ void Link::deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t
   if (!settle(message.envelope, total, flags)) return;
   ++in(lane).received_count;
   message.envelope.link = settings_.index;
+  message.envelope.channel = frame_.channel;
   owner_.handler().on_message(session_, lane, std::move(message));
 }
 

@@ -36,7 +36,8 @@ struct LinkSettings {
   std::uint64_t fragment_bytes = 0;   ///< The smaller of both ends' limits.
   std::uint32_t reply_room = 4096;    ///< What an ask reserves unless it says otherwise.
   std::size_t unsent_backlog_bytes = 0;
-  bool resumable = false;  ///< The peer knows how to take up a broken link.
+  bool resumable = false;      ///< The peer knows how to take up a broken link.
+  std::uint32_t channels = 1;  ///< Channel numbers below this are taken.
 };
 
 /// What a link reports to. Calls come from the link's own work, never from inside a send.
@@ -116,6 +117,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
     Segments pieces;
     std::uint64_t total = 0, offset = 0, message = 0;
+    std::uint32_t channel = 0;
     std::uint8_t flags = 0;
     std::size_t piece = 0, piece_offset = 0;
     bool large() const noexcept { return total != 0; }
@@ -146,6 +148,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   struct LaneIn {
     std::uint64_t last_message = 0;
     std::uint64_t message = 0, total = 0, received = 0;  ///< Of the message in progress.
+    std::uint32_t channel = 0;
     std::uint8_t flags = 0;
     bool granted = false;        ///< The message in progress was.
     std::uint64_t progress = 0;  ///< Bytes of fragments since the last heartbeat.
@@ -269,6 +272,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void obey();
   void obey_announce();
   void drop_grants() noexcept;
+  ReceiveAccount::Charge charge_for(std::uint64_t cost) noexcept;
   void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
   bool settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
   void heard() noexcept {

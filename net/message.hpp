@@ -51,8 +51,12 @@ struct Envelope {
   std::uint32_t reply_room = 0;
   MessageKind kind = MessageKind::tell;
   std::uint8_t flags = 0;
+  /// Not in the envelope on the wire, but in the frames around it: the channel that it travels on;
+  /// 0: none (net/channel/channel.hpp).
+  std::uint32_t channel = 0;
   /// Not on the wire: the link that a received message came in by. An answer goes back by it, since
-  /// there the room for it is kept; of other messages it is ignored.
+  /// there the room for it is kept, and what travels on a channel goes by it; of other messages it
+  /// is ignored.
   std::uint32_t link = 0;
 };
 

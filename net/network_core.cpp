@@ -185,7 +185,7 @@ NodeDescription NetworkCore::describe() const {
   node.node_id = options_.node_id;
   node.incarnation = options_.incarnation;
   node.boot_id = options_.boot_id;
-  node.capabilities = capability::resume;
+  node.capabilities = capability::resume | (handler_.takes_channels() ? capability::channels : 0);
   node.shard_count = runtime_.shard_count();
   node.max_message_bytes =
       ReceiveBudget(options_.receive_budget_bytes).largest_grant() - 2 * FrameHeader::size;
@@ -208,13 +208,15 @@ NetworkCore::Entry NetworkCore::make_entry(const NodeDescription& node, std::uin
   entry.incarnation = node.incarnation;
   entry.initiated = initiated;
   entry.link_count = std::max(runtime_.shard_count(), node.shard_count);
-  entry.peer = {node.node_id, node.incarnation, node.shard_count, node.boot_id, transport.peer()};
+  entry.peer = {node.node_id, node.incarnation, node.shard_count,
+                node.boot_id, transport.peer(), (node.capabilities & capability::channels) != 0};
   entry.settings.largest_message = node.max_message_bytes;
   entry.settings.fragment_bytes =
       std::min<std::uint64_t>(options_.fragment_bytes, node.max_fragment_bytes);
   entry.settings.reply_room = options_.reply_room_bytes;
   entry.settings.unsent_backlog_bytes = options_.unsent_backlog_bytes;
   entry.settings.resumable = node.capabilities & capability::resume;
+  if (handler_.takes_channels()) entry.settings.channels = ~std::uint32_t{0};
   return entry;
 }
 

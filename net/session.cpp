@@ -16,10 +16,12 @@ Error too_large(std::uint64_t total, std::uint64_t limit) {
 
 }  // namespace
 
-// An answer goes back by the link of its ask: with a peer of more shards, one shard has several.
+// An answer goes back by the link of its ask, and a channel stays on its link: with a peer of more
+// shards, one shard has several.
 detail::Link* Session::link_for(Envelope& envelope) const noexcept {
   const bool answer = envelope.kind == MessageKind::reply || envelope.kind == MessageKind::failure;
-  if (!link_ || !answer || envelope.link == link_->index()) return link_;
+  const bool pinned = answer || envelope.channel;
+  if (!link_ || !pinned || envelope.link == link_->index()) return link_;
   if (detail::Link* link = owner_->find_link(*this, envelope.link)) return link;
   envelope.reply_room = 0;  // kept for it elsewhere
   return link_;
@@ -59,6 +61,8 @@ Result<void> Session::try_send(Message& message, Lane lane) {
                "the peer has granted no room for it on lane '" + std::string(name(lane)) + "' yet",
                "wait with send, or try again later");
 }
+
+std::uint32_t Session::link() const noexcept { return link_ ? link_->index() : 0; }
 
 void Session::close(std::string why) {
   if (owner_) owner_->close_session(*this, std::move(why));

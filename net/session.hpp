@@ -43,6 +43,9 @@ class MessageHandler {
   virtual void on_session_up(Session& /*session*/) noexcept {}
   /// Once for each shard and session, after its last message. Errc::closed: one side closed it.
   virtual void on_session_down(Session& /*session*/, const Error& /*reason*/) noexcept {}
+  /// Whether it knows what to do with messages on channels. If not, a peer that sends one breaks
+  /// the protocol.
+  virtual bool takes_channels() const noexcept { return false; }
 
  protected:
   ~MessageHandler() = default;
@@ -52,8 +55,9 @@ struct PeerInfo {
   std::uint64_t node_id = 0;
   std::uint64_t incarnation = 0;  ///< Grows with each start of the peer's process.
   unsigned shard_count = 0;
-  std::string boot_id;  ///< Equal on two nodes: same host, same boot.
-  std::string address;  ///< As its transport names it, such as "tcp://10.0.0.7:41234".
+  std::string boot_id;          ///< Equal on two nodes: same host, same boot.
+  std::string address;          ///< As its transport names it, such as "tcp://10.0.0.7:41234".
+  bool takes_channels = false;  ///< See MessageHandler::takes_channels.
 };
 
 /// Owned by SessionRefs.
@@ -106,6 +110,9 @@ class Session {
 
   /// Whether it could be sent if there were room: closed, peer_lost or too_large if not.
   Result<void> check(const Message& message) const;
+
+  /// The number of the link that this shard sends through; while it is up.
+  std::uint32_t link() const noexcept;
 
   /// Ends the session on all shards. What was handed over still goes out, for 3 heartbeats at most;
   /// nothing waits for that: `Network::close` does.

@@ -55,6 +55,36 @@ TEST_CASE("a budget grants in the order of asking, and nobody overtakes a large 
   CHECK(budget.free() == 40);
 }
 
+TEST_CASE("what a channel holds is no credit of its lane's, as long as the budget has room") {
+  on_shard([] {
+    const auto budget = std::make_shared<ReceiveBudget>(16u << 20);
+    Owner owner;
+    const auto account = ReceiveAccount::open(budget, owner);
+    const std::uint64_t free = budget->free(), cost = account->window(Lane::normal) / 2;
+    REQUIRE(account->charge(Lane::normal, cost));
+    REQUIRE(account->move_to_budget(Lane::normal, cost) == ReceiveAccount::Charge::granted);
+    CHECK(owner.owed == 1);
+    CHECK(account->take_owed(Lane::normal) == cost);
+    CHECK(account->used(Lane::normal) == 0);
+    CHECK(budget->free() == free - cost);
+    hf::Buffer held = account->allocate(ReceiveAccount::Charge::granted, cost, 100);
+    held.reset();
+    CHECK(budget->free() == free);
+
+    // What is kept for the windows of new peers is not for that.
+    const std::uint64_t rest = budget->free() - budget->free_for_windows();
+    REQUIRE(budget->try_take(rest));
+    REQUIRE(account->charge(Lane::normal, cost));
+    CHECK(account->move_to_budget(Lane::normal, cost) == ReceiveAccount::Charge::normal);
+    CHECK(account->used(Lane::normal) == cost);
+    CHECK(account->take_owed(Lane::normal, true) == 0);
+    account->allocate(ReceiveAccount::Charge::normal, cost, 100).reset();
+    CHECK(account->take_owed(Lane::normal, true) == cost);
+    budget->give_back(rest);
+    account->close();
+  });
+}
+
 TEST_CASE("whatever is granted, there is room for the windows of a new peer") {
   ReceiveBudget budget(64u << 20);
   std::vector<std::unique_ptr<Waiting>> granted;

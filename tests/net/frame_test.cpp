@@ -94,6 +94,21 @@ TEST_CASE("a frame header with a field out of range is refused by the name of th
   CHECK(fault_of_field(56, std::uint32_t{1}) == FrameFault::reserved);
 }
 
+TEST_CASE("only data has a channel, and only one below the limit") {
+  FrameHeader header = a_data_frame(), read;
+  header.channel = 9;
+  FrameLimits limits;
+  CHECK(decode(encoded(header), limits, read) == FrameFault::channel);
+  limits.channels = 9;
+  CHECK(decode(encoded(header), limits, read) == FrameFault::channel);
+  limits.channels = 10;
+  REQUIRE(decode(encoded(header), limits, read) == FrameFault::none);
+  CHECK(read.channel == 9);
+  header.kind = FrameKind::credit;
+  header.length = 0;
+  CHECK(decode(encoded(header), limits, read) == FrameFault::channel);
+}
+
 TEST_CASE("a frame header with a garbage length is refused before anything depends on it") {
   CHECK(fault_of_field(24, std::uint64_t{0}) == FrameFault::length);
   CHECK(fault_of_field(24, (16u << 20) + std::uint64_t{1}) == FrameFault::length);
