@@ -1,0 +1,283 @@
+// Peers that speak the link's protocol, and break the one of channels.
+#include <catch2/catch_test_macros.hpp>
+#include <hyperframes/net/channel/codec.hpp>
+#include <hyperframes/net/channel/peer.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+#include <string>
+#include <vector>
+
+#include "messengers.hpp"
+#include "transports.hpp"
+
+using namespace net_test;
+using net::Lane;
+using net::Message;
+using net::detail::ChannelOp;
+
+namespace {
+
+/// Keeps what comes.
+class Recorder final : public net::MessageHandler {
+ public:
+  void on_message(net::Session&, Lane lane, Message message) noexcept override {
+    lanes.push_back(lane);
+    messages.push_back(std::move(message));
+  }
+  void on_session_down(net::Session&, const hf::Error& reason) noexcept override {
+    down = true;
+    why = reason.what();
+  }
+  bool takes_channels() const noexcept override { return true; }
+  std::vector<Message> messages;
+  std::vector<Lane> lanes;
+  bool down = false;
+  std::string why;
+};
+
+/// On the shard of the messenger that it troubles.
+struct Hostile {
+  explicit Hostile(Messengers& both) : network(both.runtime, options(), recorder) {}
+  /// Even numbers are its own: its id is the higher one.
+  static net::Network::Options options() {
+    net::Network::Options options;
+    options.node_id = ~std::uint64_t{0};
+    return options;
+  }
+  hf::Task<void> connect(std::string uri) {
+    session = co_await network.connect(net::Endpoint::parse(uri), soon());
+  }
+  Message word(ChannelOp op, std::uint32_t channel) const {
+    Message message;
+    message.envelope.flags = static_cast<std::uint8_t>(op);
+    message.envelope.channel = channel;
+    message.envelope.link = session->link();
+    return message;
+  }
+  hf::Task<void> send(Message message, Lane lane = Lane::normal) {
+    co_await session->send(std::move(message), lane, soon());
+  }
+  hf::Task<void> open(std::uint32_t channel, std::vector<std::string> keys = {}) {
+    Message message = word(ChannelOp::open, channel);
+    message.envelope.context = 1 << 20;
+    message.body = net::detail::encode_opening(keys);
+    co_await send(std::move(message), Lane::control);
+  }
+  Message data(std::uint64_t number, const MessageType* named, net::Metadata metadata = {}) const {
+    Message message = word(ChannelOp::data, 2);
+    message.envelope.correlation = number;
+    message.envelope.type_id = MessageType("test.bad.one").id();
+    message.metadata = net::detail::encode_metadata(named, metadata);
+    return message;
+  }
+
+  Recorder recorder;
+  net::Network network;
+  net::SessionRef session;
+};
+
+using Trouble = std::function<hf::Task<void>(Hostile*)>;
+
+/// What a messenger says of a peer that does this after it has opened channel 2.
+std::string said_of(Trouble trouble, Messenger::Options options = {}) {
+  const LogLines log;
+  Messengers both(options);
+  Hostile hostile(both);
+  both.go([&]() -> hf::Task<void> {
+    Ends good = co_await both.connect();
+    co_await hostile.connect(both.uri);
+    co_await hostile.open(2);
+    Channel bad = co_await both.server->accept(soon());
+    try {
+      co_await trouble(&hostile);
+    } catch (const hf::Error&) {
+      // the session may have ended in the middle of it
+    }
+    const hf::Time limit = soon();
+    while (!hostile.recorder.down && hf::Clock::now() < limit) co_await hf::sleep_for(1ms);
+    CHECK(hostile.recorder.down);
+    const hf::Error end = co_await failure_of(bad.recv("test.never.comes", soon()));
+    CHECK(end.is(hf::Errc::corrupt));
+    // Nobody else has noticed.
+    co_await good.here.send(typed("test.good.one", "x"), soon());
+    TypedMessage got = co_await good.there.recv({}, soon());
+    CHECK(got.body.text() == "x");
+    hostile.session = {};
+  });
+  return log.text();
+}
+
+bool has(const std::string& text, const std::string& words) {
+  INFO(text);
+  CHECK(text.find(words) != std::string::npos);
+  return text.find(words) != std::string::npos;
+}
+
+const MessageType bad_type("test.bad.one");
+
+}  // namespace
+
+TEST_CASE("a peer that breaks the protocol of channels loses its session, and nobody else's") {
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::credit, 4)); }),
+      "on channel 4, which is not open");
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::data, 2)); }),
+      "without a number");
+  has(said_of([](Hostile* peer) { return peer->send(peer->data(1, nullptr)); }),
+      "which it has not named");
+  has(said_of([](Hostile* peer) {
+        const MessageType other("test.other.one");
+        return peer->send(peer->data(1, &other));
+      }),
+      "by the id of another one");
+  has(said_of(
+          [](Hostile* peer) { return peer->send(peer->data(1, &bad_type, {{"secret", "x"}})); }),
+      "the key 'secret', which is not declared here");
+  has(said_of([](Hostile* peer) {
+        Message message = peer->data(1, nullptr);
+        message.metadata = hf::Buffer::copy_of("garbage that is long enough");
+        return peer->send(std::move(message));
+      }),
+      "does not verify");
+  has(said_of([](Hostile* peer) { return peer->open(2); }), "channel 2 twice");
+  has(said_of([](Hostile* peer) { return peer->open(3); }), "a number of this side's");
+  has(said_of([](Hostile* peer) { return peer->open(4, {"other"}); }),
+      "other metadata keys than before");
+  has(said_of([](Hostile* peer) { return peer->open(4, {"No"}); }), "small letters");
+  has(said_of([](Hostile* peer) {
+        Message message = peer->word(ChannelOp::open, 4);
+        message.body = net::detail::encode_opening({});
+        return peer->send(std::move(message));
+      }),
+      "window is out of range");
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::accepted, 2)); }),
+      "was not asked for");
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::refused, 2)); }),
+      "was not asked for");
+  has(said_of([](Hostile* peer) {
+        Message message = peer->word(ChannelOp::credit, 2);
+        message.envelope.context = 1;
+        return peer->send(std::move(message));
+      }),
+      "more credit than it had lent");
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp(99), 2)); }),
+      "does not know: 99");
+  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::data, 0)); }),
+      "for an actor");
+  has(said_of([](Hostile* peer) {
+        Message message = peer->data(1, &bad_type);
+        message.envelope.kind = net::MessageKind::ask;
+        return peer->send(std::move(message));
+      }),
+      "asks or answers");
+}
+
+TEST_CASE("a peer that sends a message twice, or after its last one, loses its session") {
+  const auto twice = [](Hostile* peer, std::uint64_t number) -> hf::Task<void> {
+    co_await peer->send(peer->data(number, &bad_type));
+    co_await peer->send(peer->data(number, &bad_type));
+  };
+  has(said_of([&](Hostile* peer) { return twice(peer, 1); }), "message 1 of a channel twice");
+  has(said_of([&](Hostile* peer) { return twice(peer, 7); }), "message 7 of a channel twice");
+  const auto late = [](Hostile* peer) -> hf::Task<void> {
+    co_await peer->send(peer->data(1, &bad_type));
+    Message close = peer->word(ChannelOp::close, 2);
+    close.envelope.correlation = 2;
+    co_await peer->send(std::move(close));
+    co_await peer->send(peer->data(3, &bad_type));
+  };
+  has(said_of(late), "after it had closed the channel");
+  const auto less = [](Hostile* peer) -> hf::Task<void> {
+    co_await peer->send(peer->data(2, &bad_type));
+    Message close = peer->word(ChannelOp::close, 2);
+    close.envelope.correlation = 1;
+    co_await peer->send(std::move(close));
+  };
+  has(said_of(less), "after fewer messages than came");
+}
+
+TEST_CASE("a peer that does not keep to a channel's window loses its session") {
+  Messenger::Options options;
+  options.window_bytes = 64 << 10;
+  const auto flood = [](Hostile* peer) -> hf::Task<void> {
+    for (std::uint64_t i = 1; i < 100'000 && !peer->recorder.down; ++i) {
+      Message message = peer->data(i, i == 1 ? &bad_type : nullptr);
+      message.body = hf::Buffer::copy_of(std::string(1000, 'x'));
+      co_await peer->send(std::move(message));
+    }
+  };
+  has(said_of(flood, options), "more on a channel than it had credit for");
+  // Not even by messages that can't be delivered yet.
+  const auto gap = [](Hostile* peer) -> hf::Task<void> {
+    for (std::uint64_t i = 2; i < 100'000 && !peer->recorder.down; ++i) {
+      Message message = peer->data(i, &bad_type);
+      message.body = hf::Buffer::copy_of(std::string(1000, 'x'));
+      co_await peer->send(std::move(message));
+    }
+  };
+  has(said_of(gap, options), "more on a channel than it had credit for");
+}
+
+TEST_CASE("a peer that names types without end loses its session") {
+  const auto names = [](Hostile* peer) -> hf::Task<void> {
+    for (std::uint64_t i = 1; i < 10'000 && !peer->recorder.down; ++i) {
+      const MessageType type("test.bad.n" + std::to_string(i));
+      Message message = peer->data(i, &type);
+      message.envelope.type_id = type.id();
+      co_await peer->send(std::move(message));
+    }
+  };
+  Messenger::Options options;
+  options.window_bytes = 16u << 20;
+  has(said_of(names, options), "more than 4096 types");
+}
+
+TEST_CASE("a node that has no channels ends the session of a peer that sends on one") {
+  const Over over(GENERATE(transports()));
+  Node node;
+  const std::string uri = node.listen().to_string();
+  Messengers both;
+  Hostile hostile(both);
+  both.go([&]() -> hf::Task<void> {
+    co_await hostile.connect(uri);
+    CHECK(!hostile.session->peer().takes_channels);
+    co_await hostile.open(2);
+    const hf::Time limit = soon();
+    while (!hostile.recorder.down && hf::Clock::now() < limit) co_await hf::sleep_for(1ms);
+    CHECK(hostile.recorder.down);
+    hostile.session = {};
+  });
+  REQUIRE(eventually([&] { return node.handler.down_count == 1; }));
+  CHECK(node.handler.count == 0);
+  CHECK(node.handler.downs()[0].code == hf::make_error_code(hf::Errc::corrupt));
+  CHECK(node.handler.downs()[0].text.find("channel 2") != std::string::npos);
+}
+
+TEST_CASE("the name of a type goes along once on each lane") {
+  Messengers both;
+  Hostile peer(both);  // only looks on
+  both.go([&]() -> hf::Task<void> {
+    co_await both.listen();
+    co_await peer.connect(both.uri);
+    co_await peer.open(2);
+    Channel channel = co_await both.server->accept(soon());
+    co_await channel.send(typed("test.good.one", "x"), soon());
+    co_await channel.send(typed("test.good.one", "y"), soon());
+    co_await channel.send(typed("test.good.one", std::string(100'000, 'z')), soon());
+    co_await channel.send(typed("test.good.one", std::string(100'000, 'z')), soon());
+    const hf::Time limit = soon();
+    while (peer.recorder.messages.size() < 5 && hf::Clock::now() < limit)
+      co_await hf::sleep_for(1ms);
+    REQUIRE(peer.recorder.messages.size() == 5);
+    std::vector<bool> named[net::lane_count];
+    for (std::size_t i = 0; i < 5; ++i) {
+      const Message& message = peer.recorder.messages[i];
+      CHECK(message.envelope.channel == 2);
+      if (message.envelope.flags != static_cast<std::uint8_t>(ChannelOp::data)) continue;
+      CHECK(message.envelope.type_id == MessageType("test.good.one").id());
+      named[static_cast<std::size_t>(peer.recorder.lanes[i])].push_back(!message.metadata.empty());
+    }
+    CHECK(named[static_cast<std::size_t>(Lane::normal)] == std::vector<bool>{true, false});
+    CHECK(named[static_cast<std::size_t>(Lane::bulk)] == std::vector<bool>{true, false});
+    peer.recorder.messages.clear();
+    peer.session = {};
+  });
+}
