@@ -37,6 +37,35 @@ TEST_CASE("the counter example runs over shared memory by its URI alone") {
   CHECK(server.end() == 0);
 }
 
+TEST_CASE("the duplex example talks both ways over whatever its URI says") {
+  const std::string name = "shm://duplex-" + std::to_string(::getpid());
+  for (const std::string& uri :
+       {std::string("tcp://127.0.0.1:0"), name, std::string("auto://127.0.0.1:0")}) {
+    INFO(uri);
+    Program listener({EXAMPLE_CHANNEL_DUPLEX, "listen", uri});
+    const std::string listening = listener.line();
+    REQUIRE(listening.starts_with("listening on "));
+    std::string address = listening.substr(std::string("listening on ").size());
+    if (uri.starts_with("auto")) address = "auto" + address.substr(address.find("://"));
+    Program caller({EXAMPLE_CHANNEL_DUPLEX, "connect", address});
+    CHECK(caller.rest() == "the listener sent 1000 lines\n");
+    CHECK(listener.rest() == "the caller sent 2000 lines\n");
+    CHECK(caller.wait() == 0);
+    CHECK(listener.wait() == 0);
+  }
+}
+
+TEST_CASE("the plain example adds numbers up without a coroutine") {
+  Program server({EXAMPLE_CHANNEL_PLAIN, "sum", "tcp://127.0.0.1:0"});
+  const std::string listening = server.line();
+  REQUIRE(listening.starts_with("listening on tcp://"));
+  Program client(
+      {EXAMPLE_CHANNEL_PLAIN, "add", listening.substr(listening.find("tcp://")), "1", "20", "300"});
+  CHECK(client.rest() == "total 321\n");
+  CHECK(client.wait() == 0);
+  CHECK(server.wait() == 0);
+}
+
 TEST_CASE("the counter example says what is wrong when nobody listens") {
   Program client({EXAMPLE_COUNTER, "ask", "tcp://127.0.0.1:1"});
   CHECK(client.rest().empty());
@@ -45,7 +74,8 @@ TEST_CASE("the counter example says what is wrong when nobody listens") {
 
 TEST_CASE("the examples explain themselves") {
   for (const char* program :
-       {EXAMPLE_COUNTER, EXAMPLE_INBOX, EXAMPLE_PRIMER, EXAMPLE_READINGS, EXAMPLE_SUPERVISED}) {
+       {EXAMPLE_CHANNEL_DUPLEX, EXAMPLE_CHANNEL_PLAIN, EXAMPLE_COUNTER, EXAMPLE_INBOX,
+        EXAMPLE_PRIMER, EXAMPLE_READINGS, EXAMPLE_SUPERVISED}) {
     Program help({program, "--help"});
     CHECK(help.line().starts_with("usage: "));
     help.rest();
