@@ -86,6 +86,7 @@ void add_runtime_rows(Runner& runner);
 void add_actor_rows(Runner& runner);
 void add_savina_rows(Runner& runner);
 void add_network_rows(Runner& runner);
+void add_channel_rows(Runner& runner);
 void add_table_rows(Runner& runner);
 void add_parameter_server_rows(Runner& runner);
 

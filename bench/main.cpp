@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   hyperframes::bench::add_actor_rows(runner);
   hyperframes::bench::add_savina_rows(runner);
   hyperframes::bench::add_network_rows(runner);
+  hyperframes::bench::add_channel_rows(runner);
   hyperframes::bench::add_table_rows(runner);
   hyperframes::bench::add_parameter_server_rows(runner);
   return runner.run(json) ? 0 : 1;
