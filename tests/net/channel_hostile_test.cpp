@@ -1,8 +1,10 @@
 // Peers that speak the link's protocol, and break the one of channels.
+#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/channel/codec.hpp>
 #include <hyperframes/net/channel/peer.hpp>
 #include <hyperframes/runtime/sleep.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -228,6 +230,83 @@ TEST_CASE("a peer that names types without end loses its session") {
   Messenger::Options options;
   options.window_bytes = 16u << 20;
   has(said_of(names, options), "more than 4096 types");
+}
+
+namespace {
+
+/// Mostly what makes sense, in any order.
+Message random_word(const Hostile& peer, std::mt19937_64& random) {
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  Message word = peer.word(static_cast<ChannelOp>(below(8)), static_cast<std::uint32_t>(below(8)));
+  if (below(2)) word.envelope.channel = 2;
+  word.envelope.correlation = below(6);
+  word.envelope.context = below(3) ? below(100'000) : random();
+  word.envelope.type_id = below(4) ? bad_type.id() : random();
+  if (below(30) == 0) word.envelope.kind = net::MessageKind::failure;
+  switch (below(4)) {
+    case 0: word.metadata = net::detail::encode_metadata(&bad_type, {}); break;
+    case 1: word.metadata = net::detail::encode_metadata(nullptr, {{"key", "text"}}); break;
+    case 2: word.body = net::detail::encode_opening({}); break;
+    default: word.body = hf::Buffer::copy_of(std::string(below(3) ? below(100) : 100'000, 'x'));
+  }
+  if (!word.metadata.empty() && below(8) == 0)
+    word.metadata.data()[below(word.metadata.size())] ^= static_cast<std::byte>(1 + below(255));
+  return word;
+}
+
+/// Takes what peers have opened, uses it a little, and lets it go.
+hf::Task<void> use_what_came(Messenger* messenger, std::mt19937_64* random) {
+  while (true) {
+    try {
+      Channel channel = co_await messenger->accept(hf::after(hf::Duration(1)));
+      TypedMessage message = typed("test.good.one", "x");
+      (void)channel.try_send(message);
+      while (channel.try_recv()) {
+      }
+      if ((*random)() % 2) channel.close("seen enough");
+    } catch (const hf::Error&) {
+      co_return;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("whatever a peer says on channels, only its own session is at stake") {
+  const LogLines log;  // there is much to say
+  const std::uint64_t seed = Catch::getSeed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  Messengers both;
+  both.go([&]() -> hf::Task<void> { (void)co_await both.listen(); });
+  int broken = 0;
+  for (int round = 0; round < 60; ++round) {
+    Hostile peer(both);
+    both.go([&]() -> hf::Task<void> {
+      co_await peer.connect(both.uri);
+      try {
+        for (int i = 0; i < 40 && !peer.recorder.down; ++i) {
+          if (i % 8 == 0) co_await peer.open(static_cast<std::uint32_t>(2 + i / 4));
+          const bool bulk = random() % 4 == 0;
+          co_await peer.send(random_word(peer, random), bulk ? Lane::bulk : Lane::normal);
+          if (random() % 8 == 0) co_await use_what_came(both.server.get(), &random);
+        }
+      } catch (const hf::Error&) {
+        ++broken;
+      }
+      co_await use_what_came(both.server.get(), &random);
+      peer.recorder.messages.clear();
+      peer.session = {};
+    });
+  }
+  CHECK(broken > 0);
+  both.go([&]() -> hf::Task<void> {
+    co_await use_what_came(both.server.get(), &random);
+    Ends good = co_await both.connect();
+    co_await good.here.send(typed("test.good.one", "x"), soon());
+    TypedMessage got = co_await good.there.recv({}, soon());
+    CHECK(got.body.text() == "x");
+  });
 }
 
 TEST_CASE("a node that has no channels ends the session of a peer that sends on one") {
