@@ -76,6 +76,7 @@ endif()
 hyperframes_note_required(flatc FLATC_EXECUTABLE "${flatc_version}" flatbuffers-compiler
                           "generates code at build time")
 hyperframes_require_module(CRYPTO "libcrypto>=3" libssl-dev "proofs of the peers' shared key")
+hyperframes_require_module(SSL "libssl>=3" libssl-dev "sessions over TLS 1.3")
 hyperframes_require_package(Eigen3 libeigen3-dev "dense algebra of the models")
 hyperframes_require_module(SQLITE sqlite3 libsqlite3-dev "the embedded coordinator")
 hyperframes_require_module(XXHASH libxxhash libxxhash-dev "hashes of shard files")

@@ -1,7 +1,7 @@
 # What the project can do without. Each feature is a row of the table, with what was found or the
 # reason why it is left out.
 
-# hyperframes_note_optional(TLS OPENSSL_FOUND 3.0.17 libssl-dev "encrypted sessions"): a library
+# hyperframes_note_optional(CUDA CUDAToolkit_FOUND 12.4 "the CUDA toolkit" "device memory"): a library
 # that is looked for already, while no part of this version uses it.
 function(hyperframes_note_optional name is_found version package use)
   if(${is_found})
@@ -18,9 +18,6 @@ hyperframes_note_optional(RDMA VERBS_FOUND "${VERBS_libibverbs_VERSION}"
 find_package(CUDAToolkit QUIET)
 hyperframes_note_optional(CUDA CUDAToolkit_FOUND "${CUDAToolkit_VERSION}" "the CUDA toolkit"
                           "device memory")
-
-find_package(OpenSSL 3 QUIET)
-hyperframes_note_optional(TLS OPENSSL_FOUND "${OPENSSL_VERSION}" libssl-dev "encrypted sessions")
 
 find_package(pybind11 CONFIG QUIET)
 hyperframes_note_optional(Python pybind11_FOUND "${pybind11_VERSION}" pybind11-dev
