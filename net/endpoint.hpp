@@ -27,6 +27,9 @@ struct Endpoint {
   Scheme scheme = Scheme::tcp;
   std::string host;                   ///< A name or a number, without brackets; for shm the name.
   std::uint16_t port = default_port;  ///< 0 lets a listener pick one. Unused by shm.
+  /// Of an address: the host that it was looked up for, which a certificate has to be for. Not a
+  /// part of the URI.
+  std::string looked_up_as = {};
 
   /// Throws Errc::invalid_argument that says which part is wrong. Without a scheme it is `tcp://`.
   [[nodiscard]] static Endpoint parse(std::string_view uri);

@@ -147,6 +147,11 @@ FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes, const Fra
 Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size> bytes) {
   const std::byte* at = bytes.data();
   const std::string tried = "read a frame header";
+  // The head of a TLS record that begins a handshake.
+  if (at[0] == std::byte{22} && at[1] == std::byte{3})
+    return Error(Errc::unauthenticated, tried,
+                 "the other end speaks TLS, and this one does not encrypt",
+                 "give both nodes the same key file, or both certificates of one authority");
   if (fault == FrameFault::version)
     return Error(
         Errc::version_mismatch, tried,

@@ -110,8 +110,8 @@ struct FrameLimits {
 [[nodiscard]] FrameFault decode(std::span<const std::byte, FrameHeader::size> bytes,
                                 const FrameLimits& limits, FrameHeader& into) noexcept;
 
-/// The error for a fault, with what was found in the bytes: Errc::version_mismatch or
-/// Errc::corrupt.
+/// The error for a fault, with what was found in the bytes: Errc::version_mismatch, corrupt, or
+/// unauthenticated for what begins as TLS does.
 Error frame_error(FrameFault fault, std::span<const std::byte, FrameHeader::size> bytes);
 
 /// Whether frames of this kind count in a link's sequence: what a broken link has to send again.

@@ -5,8 +5,8 @@
 //   hf::net::Network::Options options{.key = hf::net::Key::from_file("/etc/hyperframes/key")};
 //   // a peer without that key is refused (Errc::unauthenticated), and learns why
 //
-// The key itself never travels and is never logged; it has no default. It proves who peers are;
-// what they then say is not encrypted. A plain value, for any thread.
+// The key itself never travels and is never logged; it has no default. It proves who peers are, and
+// what they then say over TCP is encrypted (net/encryption.hpp). A plain value, for any thread.
 #pragma once
 
 #include <cstddef>

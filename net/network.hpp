@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <hyperframes/net/encryption.hpp>
 #include <hyperframes/net/endpoint.hpp>
 #include <hyperframes/net/key.hpp>
 #include <hyperframes/net/session.hpp>
@@ -41,8 +42,11 @@ class Network {
     std::uint64_t node_id = 0;
     std::uint64_t incarnation = 0;  ///< 0: from the clock, so that a restart has a higher one.
     std::string boot_id = {};       ///< Empty: the system's.
-    std::optional<Key> key = {};    ///< Both ends prove that they have it. None: no authentication.
-    bool insecure = false;          ///< Allow other addresses than loopback without a key.
+    /// Both ends prove that they have it, on whatever transport.
+    std::optional<Key> key = {};
+    /// With certificates or a key what travels over TCP is encrypted.
+    Encryption encryption = {};
+    bool insecure = false;  ///< Allow other addresses than loopback with neither of them.
 
     /// Memory that each shard lends to its peers' messages in flight, in bytes; at least 1 MiB.
     /// Three quarters of it bound the largest message that peers may send here.
@@ -58,8 +62,8 @@ class Network {
     std::function<void(std::span<std::byte>)> random = {};
   };
 
-  /// Starts nothing yet. Throws Errc::invalid_argument for options out of range. `handler` outlives
-  /// the network.
+  /// Starts nothing yet. Throws Errc::invalid_argument for options out of range, and what keeps it
+  /// from reading the certificates. `handler` outlives the network.
   Network(Runtime& runtime, Options options, MessageHandler& handler);
   /// Ends what `close` did not, without draining.
   ~Network();
@@ -70,9 +74,10 @@ class Network {
   std::uint64_t incarnation() const noexcept;
 
   /// Binds exactly the given address, or name (shm://), and accepts peers there until `close`.
-  /// Returns it with the port that was picked. Without a key any address but loopback is refused
-  /// (Errc::unauthenticated) unless the options say `insecure`. A name is resolved; all its
-  /// addresses are bound. Errc::unsupported for a transport that this build has not.
+  /// Returns it with the port that was picked. Without certificates or a key any address but
+  /// loopback is refused (Errc::unauthenticated) unless the options say `insecure`. A name is
+  /// resolved; all its addresses are bound. Errc::unsupported for a transport that this build has
+  /// not.
   Task<Endpoint> listen(Endpoint endpoint);
 
   /// The session with the node at `endpoint`, as the calling shard sees it; connects if there is

@@ -7,6 +7,7 @@
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/net/tcp/tcp.hpp>
+#include <hyperframes/net/tls/tls.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -55,6 +56,14 @@ Network::Options completed(Network::Options options) {
                                        .count());
   if (options.boot_id.empty()) options.boot_id = system_boot_id();
   return options;
+}
+
+/// TLS as soon as there is something to show; the provider says what does not go together.
+std::unique_ptr<TransportProvider> make_tcp_provider_for(const Network::Options& options) {
+  Encryption encryption = options.encryption;
+  const bool plaintext = std::exchange(encryption.plaintext, false);
+  if (encryption == Encryption{} && (plaintext || !options.key)) return make_tcp_provider();
+  return make_tls_provider(make_tcp_provider(), options.encryption, options.key);
 }
 
 std::string node_name(std::uint64_t node) { return "node " + std::to_string(node); }
@@ -151,7 +160,7 @@ class NetworkCore::Connecting {
 
 NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler)
     : runtime_(runtime), options_(completed(std::move(options))), handler_(handler) {
-  providers_[Scheme::tcp] = make_tcp_provider();
+  providers_[Scheme::tcp] = make_tcp_provider_for(options_);
   providers_[Scheme::shm] = make_shm_provider();
   for (unsigned i = 0; i < runtime_.shard_count(); ++i)
     shards_.push_back(std::make_unique<NetworkShard>(*this, runtime_.shard(i)));
@@ -346,11 +355,13 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
     throw Error(Errc::shutting_down, "listen on " + endpoint.to_string(), "the network is closed");
   const std::vector<Endpoint> addresses = co_await provider.resolve(endpoint);
   for (const Endpoint& address : addresses)
-    if (!provider.is_local(address) && !options_.key && !options_.insecure)
+    if (!provider.is_local(address) && !options_.key && !options_.encryption.has_certificates() &&
+        !options_.insecure)
       throw Error(Errc::unauthenticated, "listen on " + address.to_string(),
-                  "other hosts can reach this address, and there is no key by which peers would "
-                  "show who they are",
-                  "give a key file, listen on 127.0.0.1, or say insecure on purpose");
+                  "other hosts can reach this address, and there is neither a key nor a "
+                  "certificate by which peers would show who they are",
+                  "give a key file or certificates, listen on 127.0.0.1, or say insecure on "
+                  "purpose");
   std::optional<Endpoint> bound;
   std::optional<Error> failure;
   for (Endpoint address : addresses) {
@@ -447,10 +458,12 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time d
             Reject{Check::authentication, "your proof is wrong: give both nodes the same key file"};
     }
   } catch (const Error& error) {
-    if (!error.is(Errc::corrupt) && !error.is(Errc::version_mismatch)) throw;
+    const Check failed = error.is(Errc::version_mismatch)  ? Check::protocol_version
+                         : error.is(Errc::unauthenticated) ? Check::authentication
+                                                           : Check::malformed;
+    if (failed == Check::malformed && !error.is(Errc::corrupt)) throw;
     failure = error;
-    reject =
-        Reject{error.is(Errc::corrupt) ? Check::malformed : Check::protocol_version, error.found()};
+    reject = Reject{failed, error.found()};
   }
   if (!reject) reject = admit(hello, *transport);
   if (reject) {

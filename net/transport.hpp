@@ -5,9 +5,9 @@
 //   // owner.receive_target(), on_filled(), on_chunk(): what arrives, and where it shall lie
 //
 // The interface behind which kinds of transport differ: net/tcp/tcp.hpp and net/shm/shm.hpp are
-// two. For who adds a transport: programs name them by their Endpoint. A transport serves one link
-// and belongs to that link's shard, where all calls are made and come back; until `start` it may be
-// handed to another shard.
+// two, and net/tls/tls.hpp stands on another one. For who adds a transport: programs name them by
+// their Endpoint. A transport serves one link and belongs to that link's shard, where all calls are
+// made and come back; until `start` it may be handed to another shard.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <hyperframes/runtime/task.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,10 @@ class Transport {
   virtual void send(Segments batch) noexcept = 0;
   /// No callback comes after this. Allowed inside a callback; destroying is not.
   virtual void stop() noexcept = 0;
+  /// A few bytes that leave behind all that was sent, if there is room for them at once; only while
+  /// no batch is on its way, and nothing is sent after them. For a transport that stands on this
+  /// one, and has a word for its end. Elsewhere than on TCP they are dropped.
+  virtual void send_last(std::span<const std::byte> bytes) noexcept { static_cast<void>(bytes); }
 
   /// Whether a link can go on over another transport once this one broke: whether `abandon` works.
   virtual bool can_be_abandoned() const noexcept { return false; }

@@ -8,6 +8,7 @@
 #include <hyperframes/runtime/reactor.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <hyperframes/runtime/socket.hpp>
+#include <limits>
 #include <utility>
 
 namespace hyperframes::net {
@@ -79,6 +80,15 @@ class TcpTransport final : public Transport {
     owner_ = nullptr;
     leave_to_driver(receiving_);
     leave_to_driver(sending_);
+  }
+
+  // However much waits below: nothing comes behind it.
+  void send_last(std::span<const std::byte> bytes) noexcept override {
+    assert(!sending_);
+    if (descriptor_ < 0 || !Shard::current()->reactor().has_system_descriptors()) return;
+    const int any = std::numeric_limits<int>::max();
+    ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &any, sizeof any);
+    (void)::send(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 
   bool can_be_abandoned() const noexcept override { return true; }
@@ -259,7 +269,10 @@ class TcpProvider final : public TransportProvider {
   Task<std::vector<Endpoint>> resolve(Endpoint endpoint) override {
     std::vector<Address> addresses = co_await hyperframes::resolve(endpoint.host, endpoint.port);
     std::vector<Endpoint> found;
-    for (const Address& address : addresses) found.push_back(endpoint_of(address));
+    for (const Address& address : addresses) {
+      found.push_back(endpoint_of(address));
+      found.back().looked_up_as = endpoint.host;
+    }
     co_return found;
   }
 

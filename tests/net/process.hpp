@@ -21,13 +21,17 @@
 #include <utility>
 #include <vector>
 
+#include "support.hpp"
+
 namespace net_test {
 
 class Process {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  explicit Process(const char* test_case, const Environment& environment = {}) {
+  explicit Process(const char* test_case, Environment environment = {}) {
+    const Environment way = Over::environment();
+    environment.insert(environment.end(), way.begin(), way.end());
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     from_ = ends[0];

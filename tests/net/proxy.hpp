@@ -1,14 +1,16 @@
 // Stands between two nodes on real TCP, and breaks what goes through it: at a given byte, all at
-// once, or by going silent.
+// once, or by going silent; or listens, and changes what it hears.
 #pragma once
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -34,6 +36,16 @@ class Proxy {
   void cut_after(std::int64_t bytes) { until_cut_ = bytes; }
   /// Resets every connection.
   void reset_all() { order(resetting_); }
+  /// Ends every connection at both sides, as their own ends would.
+  void end_all() { order(ending_); }
+  /// Changes a bit of the `bytes`-th byte from now.
+  void flip_after(std::int64_t bytes) { until_flip_ = bytes; }
+  bool flip_is_to_come() const { return until_flip_ > 0; }
+  /// All that it has carried so far, of both ways.
+  std::string carried() const {
+    std::scoped_lock lock(mutex_);
+    return carried_;
+  }
   /// Carries nothing more on the connections that there are; new ones work.
   void freeze() { order(freezing_); }
   /// Resets those that carry nothing.
@@ -109,10 +121,23 @@ class Proxy {
       way.bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
       way.ended = got == 0;
       if (got < 0 && errno != EAGAIN) pair.broken = true;
+      listen_in(way.bytes);
     }
     if (!way.bytes.empty()) pass_on(pair, way);
     if (way.ended && way.bytes.empty() && !std::exchange(way.passed_on, true))
       ::shutdown(way.to, SHUT_WR);
+  }
+  void listen_in(std::vector<std::byte>& bytes) {
+    {
+      std::scoped_lock lock(mutex_);
+      if (carried_.size() < kept_bytes)
+        carried_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    const std::int64_t left = until_flip_;
+    if (left <= 0) return;
+    const auto size = static_cast<std::int64_t>(bytes.size());
+    if (left <= size) bytes[static_cast<std::size_t>(left - 1)] ^= std::byte{4};
+    until_flip_ = std::max<std::int64_t>(0, left - size);
   }
   void pass_on(Pair& pair, Way& way) {
     std::size_t most = way.bytes.size();
@@ -131,11 +156,14 @@ class Proxy {
   }
   void obey() {
     // Read once: an order that comes meanwhile waits for the next time.
-    const bool all = resetting_, freezing = freezing_, burying = burying_;
+    const bool all = resetting_, freezing = freezing_, burying = burying_, ending = ending_;
     for (auto pair = pairs_.begin(); pair != pairs_.end();) {
       const bool over = pair->ways[0].passed_on && pair->ways[1].passed_on;
       if (freezing) pair->frozen = true;
-      if (all || pair->broken || (burying && pair->frozen)) {
+      if (ending) {
+        close(*pair);
+        pair = pairs_.erase(pair);
+      } else if (all || pair->broken || (burying && pair->frozen)) {
         reset(*pair);
         pair = pairs_.erase(pair);
       } else if (over) {
@@ -148,6 +176,7 @@ class Proxy {
     if (all) resetting_ = false;
     if (freezing) freezing_ = false;
     if (burying) burying_ = false;
+    if (ending) ending_ = false;
   }
   void reset(Pair& pair) {
     const linger now{1, 0};
@@ -164,7 +193,11 @@ class Proxy {
   int wake_;
   std::list<Pair> pairs_;  ///< The thread's.
   std::atomic<bool> stopping_{false}, resetting_{false}, freezing_{false}, burying_{false};
-  std::atomic<std::int64_t> until_cut_{0};
+  std::atomic<bool> ending_{false};
+  std::atomic<std::int64_t> until_cut_{0}, until_flip_{0};
+  static constexpr std::size_t kept_bytes = 1 << 20;
+  mutable std::mutex mutex_;
+  std::string carried_;
   std::atomic<int> resets_{0};
   std::thread thread_;
 };

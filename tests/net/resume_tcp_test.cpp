@@ -5,6 +5,7 @@
 
 #include "proxy.hpp"
 #include "storm.hpp"
+#include "transports.hpp"
 
 using namespace net_test;
 using net::FrameKind;
@@ -45,6 +46,8 @@ TEST_CASE("through a proxy that resets connections at any byte each message come
   const auto seed = std::random_device()();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
+  const Over over(GENERATE(over_tcp()));
+  INFO(Over::name());
   Record record;
   Node server(2), client(2);
   Talker in_server(server.handler, record, seed), in_client(client.handler, record, seed + 1000);
@@ -104,13 +107,16 @@ TEST_CASE("through a proxy that resets connections at any byte each message come
 }
 
 TEST_CASE("a connection that breaks while it takes a link up is followed by another one") {
+  const Over over(GENERATE(over_tcp()));
+  INFO(Over::name());
   Node server, client;
   Proxy proxy(server.listen());
   const auto node = client.connect(proxy.endpoint());
   REQUIRE(eventually([&] { return server.handler.ups == 1; }));
   int sent = 0;
   // Through all of the handshake, from either side.
-  for (std::int64_t cut = 1; cut < 900; cut += cut < 70 ? 21 : 47) {
+  const std::int64_t all = Over::is_tls() ? 3500 : 900;
+  for (std::int64_t cut = 1; cut < all; cut += Over::is_tls() ? 131 : cut < 70 ? 21 : 47) {
     INFO("it breaks after " << cut << " bytes");
     proxy.reset_all();
     proxy.cut_after(cut);
@@ -126,6 +132,7 @@ TEST_CASE("a connection that breaks while it takes a link up is followed by anot
 }
 
 TEST_CASE("a connection that freezes is given up, and what was under way arrives over the next") {
+  const Over over(GENERATE(over_tcp()));
   Node server, client;
   Proxy proxy(server.listen());
   const auto node = client.connect(proxy.endpoint());
@@ -204,6 +211,7 @@ TEST_CASE("a link is taken up only by who has the key") {
   const std::string secret = "the key of this test";
   net::Network::Options options;
   options.key = net::Key(std::as_bytes(std::span(secret)));
+  options.encryption.plaintext = true;
   Node server(1, options), client(1, options);
   Proxy proxy(server.listen());
   const auto node = client.connect(proxy.endpoint());

@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/runtime.hpp>
@@ -13,38 +15,93 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "certificates.hpp"
+
 namespace net_test {
 
 using namespace std::chrono_literals;
 namespace net = hf::net;
 
-/// What nodes listen on unless a test says where: loopback TCP, or a name that nobody else has.
+/// What nodes are linked by.
+enum class Way : int { tcp, shm, tls_key, tls_certificates };
+
+/// What nodes listen on unless a test says where (loopback TCP, or a name that nobody else has),
+/// and by what they show who they are.
 class Over {
  public:
   /// Until the end of the test case's run.
-  explicit Over(net::Scheme scheme) : before_(std::exchange(current(), scheme)) {}
+  explicit Over(Way way) : before_(std::exchange(current(), way)) {}
+  explicit Over(net::Scheme scheme) : Over(scheme == net::Scheme::shm ? Way::shm : Way::tcp) {}
   ~Over() { current() = before_; }
   Over(const Over&) = delete;
 
-  static net::Scheme& current() {
-    static net::Scheme scheme = net::Scheme::tcp;
-    return scheme;
+  /// At first TCP, or what this process was started for (tests/net/process.hpp).
+  static Way& current() {
+    static Way way = [] {
+      const char* const text = std::getenv("HYPERFRAMES_TEST_WAY");
+      return text ? static_cast<Way>(std::atoi(text)) : Way::tcp;
+    }();
+    return way;
   }
+  static bool is_tls() { return current() == Way::tls_key || current() == Way::tls_certificates; }
+  static const char* name() {
+    static constexpr const char* names[] = {"tcp", "shm", "tls with a key",
+                                            "tls with certificates"};
+    return names[static_cast<int>(current())];
+  }
+  /// As a session's statistics call it.
+  static const char* transport() { return is_tls() ? "tls" : name(); }
   static std::string uri() {
     static std::atomic<int> last{0};
-    if (current() == net::Scheme::tcp) return "tcp://127.0.0.1:0";
+    if (current() != Way::shm) return "tcp://127.0.0.1:0";
     return "shm://test-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
   }
 
+  /// With what a node has to show; what a test has given itself is left as it is.
+  static net::Network::Options secured(net::Network::Options options = {}) {
+    const bool given = options.key || options.encryption != net::Encryption{};
+    if (given) return options;
+    const std::string secret = "the key of all nodes of a test";
+    if (current() == Way::tls_key) options.key = net::Key(std::as_bytes(std::span(secret)));
+    if (current() == Way::tls_certificates) options.encryption = certificates();
+    return options;
+  }
+  /// What a process needs that is to be linked in the same way.
+  static std::vector<std::pair<std::string, std::string>> environment() {
+    std::vector<std::pair<std::string, std::string>> all{
+        {"HYPERFRAMES_TEST_WAY", std::to_string(static_cast<int>(current()))}};
+    if (current() == Way::tls_certificates)
+      all.emplace_back("HYPERFRAMES_TEST_CERTIFICATES",
+                       std::filesystem::path(certificates().authority_file).parent_path());
+    return all;
+  }
+
  private:
-  net::Scheme before_;
+  /// Made once, by the first process.
+  static const net::Encryption& certificates() {
+    static const char* const folder = std::getenv("HYPERFRAMES_TEST_CERTIFICATES");
+    static const std::unique_ptr<Certificates> made =
+        folder ? nullptr : std::make_unique<Certificates>();
+    static const net::Encryption encryption = [] {
+      if (made) return made->node({.name = "any-node", .hosts = {"localhost", "127.0.0.1", "::1"}});
+      const std::string in = folder + std::string("/");
+      return net::Encryption{.certificate_file = in + "any-node.crt",
+                             .certificate_key_file = in + "any-node.key",
+                             .authority_file = in + "ca.crt"};
+    }();
+    return encryption;
+  }
+
+  Way before_;
 };
+
 /// What a node was told, and what it does about it. Thread-safe.
 class Handler final : public net::MessageHandler {
  public:
@@ -96,7 +153,8 @@ inline hf::Runtime::Options shards(unsigned count) {
 
 struct Node {
   explicit Node(unsigned shard_count = 1, net::Network::Options options = {})
-      : runtime(shards(shard_count)), network(runtime, std::move(options), handler) {}
+      : runtime(shards(shard_count)),
+        network(runtime, Over::secured(std::move(options)), handler) {}
 
   template <class Function>
   auto run(Function function, unsigned shard = 0) {

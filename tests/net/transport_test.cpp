@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/net/tcp/tcp.hpp>
+#include <hyperframes/net/tls/tls.hpp>
 #include <hyperframes/net/transport.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -22,7 +23,10 @@ namespace {
 auto drivers() { return Catch::Generators::range(hf::test::first_bed, 1); }
 
 std::unique_ptr<net::TransportProvider> provider() {
-  return Over::current() == net::Scheme::shm ? net::make_shm_provider() : net::make_tcp_provider();
+  if (Over::current() == Way::shm) return net::make_shm_provider();
+  if (!Over::is_tls()) return net::make_tcp_provider();
+  const auto options = Over::secured();
+  return net::make_tls_provider(net::make_tcp_provider(), options.encryption, options.key);
 }
 
 /// Keeps all that it is told.
@@ -154,7 +158,7 @@ TEST_CASE("batches arrive whole and in order, in chunks or where the owner wants
   const auto seed = std::random_device()();
   INFO("seed " << seed);
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([&](hf::Runtime&) { return exchange_randomly(seed); });
 }
 
@@ -273,14 +277,14 @@ hf::Task<void> say_much() {
 TEST_CASE("a transport whose peer does not read holds back, and goes on when it does") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return hold_back(); });
 }
 
 TEST_CASE("the end of a peer comes after everything that it sent") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return end_after_all(true); });
   bed.run([](hf::Runtime&) { return end_after_all(false); });
 }
@@ -288,14 +292,14 @@ TEST_CASE("the end of a peer comes after everything that it sent") {
 TEST_CASE("a transport that is stopped in a callback calls back no more") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return stop_within_a_callback(); });
 }
 
 TEST_CASE("an abandoned transport gives its batch back, and its peer sees a break, not an end") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return abandon(true); });
   bed.run([](hf::Runtime&) { return abandon(false); });
 }
@@ -303,14 +307,14 @@ TEST_CASE("an abandoned transport gives its batch back, and its peer sees a brea
 TEST_CASE("a receive ends by its deadline, or with its peer") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return wait_in_vain(); });
 }
 
 TEST_CASE("a handshake may be longer than what lies between the ends") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 1);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   bed.run([](hf::Runtime&) { return say_much(); });
 }
 
@@ -353,7 +357,7 @@ hf::Task<void> move_to_other_shards(hf::Runtime* runtime) {
 TEST_CASE("after the handshake a transport may begin on another shard", "[threads]") {
   const Over over(GENERATE(transports()));
   Bed bed(GENERATE(drivers()), 3);
-  INFO(bed.name() << ", " << net::name(Over::current()));
+  INFO(bed.name() << ", " << Over::name());
   for (int round = 0; round < 10; ++round)
     bed.run([](hf::Runtime& runtime) { return move_to_other_shards(&runtime); });
 }

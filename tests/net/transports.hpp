@@ -6,14 +6,19 @@
 #pragma once
 
 #include <catch2/generators/catch_generators.hpp>
-#include <hyperframes/net/endpoint.hpp>
 
 #include "support.hpp"
 
 namespace net_test {
 
 inline auto transports() {
-  return Catch::Generators::values({hf::net::Scheme::tcp, hf::net::Scheme::shm});
+  return Catch::Generators::values({Way::tcp, Way::shm, Way::tls_key, Way::tls_certificates});
+}
+/// Those over which nodes show nothing unless a test says so.
+inline auto bare_transports() { return Catch::Generators::values({Way::tcp, Way::shm}); }
+/// Those that a proxy can stand between.
+inline auto over_tcp() {
+  return Catch::Generators::values({Way::tcp, Way::tls_key, Way::tls_certificates});
 }
 
 }  // namespace net_test

@@ -100,8 +100,11 @@ Words nothing_in_common(const TlsIdentity& own) {
 }  // namespace
 
 std::string describe(const X509* certificate) {
-  return "'" + text_of(::X509_get_subject_name(certificate)) + "' (for " + names_of(certificate) +
-         "; from " + text_of(::X509_get0_notBefore(certificate)) + " to " +
+  // It looks at the extensions once, and keeps what it saw with the certificate.
+  const bool authority = ::X509_check_ca(const_cast<X509*>(certificate)) > 0;
+  return "'" + text_of(::X509_get_subject_name(certificate)) + "' (" +
+         (authority ? "an authority's" : "for " + names_of(certificate)) + "; from " +
+         text_of(::X509_get0_notBefore(certificate)) + " to " +
          text_of(::X509_get0_notAfter(certificate)) + ")";
 }
 
