@@ -15,6 +15,7 @@ class App;
 namespace hyperframes::tools {
 
 void add_audit_command(CLI::App& app);
+void add_cert_command(CLI::App& app);
 void add_publish_command(CLI::App& app);
 void add_movielens_command(CLI::App& app);
 void add_baseline_command(CLI::App& app);

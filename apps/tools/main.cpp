@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   tools::add_movielens_command(app);
   tools::add_baseline_command(app);
   tools::add_audit_command(app);
+  tools::add_cert_command(app);
   tools::add_actors_command(app);
   tools::add_top_command(app);
   try {
