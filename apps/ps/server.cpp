@@ -138,11 +138,9 @@ class Server {
   }
 
   net::Network::Options network_options() const {
-    net::Network::Options network;
+    net::Network::Options network = options_.security.network();
     network.node_id = folder_.identity().node_id;
     network.incarnation = folder_.incarnation();
-    network.insecure = options_.insecure;
-    if (!options_.key_file.empty()) network.key = net::Key::from_file(options_.key_file);
     return network;
   }
 

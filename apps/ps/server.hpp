@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <hyperframes/apps/ps/security.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <string>
 
@@ -34,8 +35,7 @@ struct ServerOptions {
   unsigned checkpoint_interval_s = 60;
   unsigned threads = 1;  ///< Core shards.
   Durability durability = Durability::push;
-  std::string key_file{};
-  bool insecure = false;
+  SecurityOptions security{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 
   /// Throws `invalid_argument` for what can't work together, before anything is touched.

@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
       "      --coordinator_addr 127.0.0.1:6000\n"
       "  hyperframes_server --role ps --workdir /tmp/b --listen 127.0.0.1:0 \\\n"
       "      --coordinator_addr 127.0.0.1:6000\n"
-      "Over several hosts, with a key, on all addresses of a host that others call 10.0.0.7:\n"
+      "Over several hosts, with a key, on all addresses of a host that others call 10.0.0.7\n"
+      "('hyperframes cert --help' has the same with certificates):\n"
       "  hyperframes_server --role ps --workdir /tmp/ps --key_file key \\\n"
       "      --listen 0.0.0.0:6000 --advertise_addr 10.0.0.7:6000\n"
       "A killed server that is started again with the same --workdir takes over where it was.\n"
@@ -66,9 +67,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   take_whole(app.add_option("--threads", options.threads, "Core shards of this process"), 1, 1024)
       ->capture_default_str();
-  app.add_option("--key_file", options.key_file,
-                 "Secret that all processes share; needed on any address but loopback");
-  app.add_flag("--insecure", options.insecure, "Listen on any address without a key");
+  add_security_options(app, options.security);
   app.add_option("--http_addr", options.http_addr,
                  "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "
                  "(see hyperframes top)");

@@ -54,13 +54,6 @@ TableSpec table_for(const std::string& name, const WorkerOptions& options,
   return spec;
 }
 
-net::Network::Options network_options(const WorkerOptions& options) {
-  net::Network::Options network;
-  network.insecure = options.insecure;
-  if (!options.key_file.empty()) network.key = net::Key::from_file(options.key_file);
-  return network;
-}
-
 class Worker {
  public:
   Worker(WorkerOptions options, ModelConfig model, Node& node)
@@ -438,7 +431,7 @@ int run_worker(WorkerOptions options) try {
   runtime_options.shards = 1;
   Runtime runtime(runtime_options);
   Node node(runtime, {.name = options.name,
-                      .network = network_options(options),
+                      .network = options.security.network(),
                       .http_address = options.http_addr});
   if (const auto page = node.http_address(); !page.empty())
     log::info("shows what it does at http://" + page);

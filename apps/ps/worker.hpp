@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <hyperframes/apps/ps/security.hpp>
 #include <string>
 
 namespace hyperframes::ps {
@@ -30,8 +31,7 @@ struct WorkerOptions {
   bool evaluate = false;      ///< Score the data with the job's model, and train nothing.
   std::string predictions{};  ///< With `evaluate`: a file for each sample's prediction.
   bool json = false;
-  std::string key_file{};
-  bool insecure = false;
+  SecurityOptions security{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 };
 

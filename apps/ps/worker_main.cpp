@@ -52,8 +52,7 @@ int main(int argc, char** argv) {
                  "With --evaluate: file for a line 'sample,label,prediction' a sample")
       ->needs(evaluate);
   app.add_flag("--json", options.json, "With --evaluate: print them as JSON")->needs(evaluate);
-  app.add_option("--key_file", options.key_file, "Secret that all processes share");
-  app.add_flag("--insecure", options.insecure, "Connect beyond loopback without a key");
+  add_security_options(app, options.security);
   app.add_option("--http_addr", options.http_addr,
                  "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "
                  "(see hyperframes top)");

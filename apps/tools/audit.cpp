@@ -4,6 +4,7 @@
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/audit.hpp>
 #include <hyperframes/apps/ps/command_line.hpp>
+#include <hyperframes/apps/ps/security.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -29,8 +30,7 @@ struct AuditFlags {
   std::string table;
   double timeout_s = 60;
   bool json = false;
-  std::string key_file;
-  bool insecure = false;
+  ps::SecurityOptions security;
 };
 
 ps::LedgerSummary read_ledgers(const AuditFlags& flags) {
@@ -118,10 +118,7 @@ void audit(const AuditFlags& flags) {
   Runtime::Options runtime_options;
   runtime_options.shards = 1;
   Runtime runtime(runtime_options);
-  net::Network::Options network;
-  network.insecure = flags.insecure;
-  if (!flags.key_file.empty()) network.key = net::Key::from_file(flags.key_file);
-  Node node(runtime, {.name = "audit", .network = network});
+  Node node(runtime, {.name = "audit", .network = flags.security.network()});
   const auto result =
       runtime.run([&](Runtime&) { return run_audit(node, flags, std::move(ledgers)); });
   print(result, flags.json);
@@ -149,8 +146,7 @@ void add_audit_command(CLI::App& app) {
                   .1, 86'400)
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one line of JSON");
-  command->add_option("--key_file", flags->key_file, "Secret that all processes share");
-  command->add_flag("--insecure", flags->insecure, "Talk to any address without a key");
+  ps::add_security_options(*command, flags->security);
   command->callback([flags] { audit(*flags); });
 }
 

@@ -63,6 +63,42 @@ TEST_CASE("beyond loopback a key is needed, which all who take part have") {
   scene.check_exactly_once(scene.job(1), address, {"--key_file", scene.path("key")});
 }
 
+TEST_CASE("certificates serve as well as a key, and keep another authority's nodes out") {
+  Processes scene;
+  unsigned made = 0;
+  const auto make = [&](Arguments arguments) {
+    arguments.insert(arguments.begin(), {Processes::program("hyperframes"), "cert"});
+    scene.require_success(scene.start(fmt::format("cert-{}", ++made), std::move(arguments)));
+  };
+  const auto options = [&](const std::string& folder, const std::string& name) -> Arguments {
+    const std::string in = scene.path(folder) + "/";
+    return {"--certificate",    in + name + ".crt", "--certificate_key",
+            in + name + ".key", "--authority",      in + "ca.crt"};
+  };
+  for (const char* folder : {"trust", "other"}) {
+    make({"ca", scene.path(folder)});
+    make({"node", scene.path(folder), "node-1"});
+  }
+  make({"node", scene.path("trust"), "node-2"});
+  const auto extended = [](Arguments arguments, const Arguments& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  Process& server = scene.start_server(
+      "server",
+      {extended({"--listen", "0.0.0.0:0", "--advertise_addr", "127.0.0.1:0", "--num_shards", "4"},
+                options("trust", "node-1"))});
+  const std::string address = scene.address(server);
+  scene.require_failure(scene.start_worker("keyless", address, {{"--epochs", "1"}}), "TLS");
+  scene.require_failure(
+      scene.start_worker("stranger", address,
+                         {extended({"--epochs", "1"}, options("other", "node-1"))}),
+      "authority");
+  scene.require_success(scene.start_worker(
+      "worker", address, {extended({"--epochs", "1"}, options("trust", "node-2"))}));
+  scene.check_exactly_once(scene.job(1), address, options("trust", "node-2"));
+}
+
 TEST_CASE("without a key other addresses than loopback are served only when told so") {
   train({{"--listen", "0.0.0.0:0", "--advertise_addr", "127.0.0.1:0", "--insecure"}});
 }
