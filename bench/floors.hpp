@@ -14,6 +14,9 @@ double bare_cache_line_round_trip();
 double bare_ring_messages_per_second(int count);
 /// One thread's copies of a block to another that is not its own, again and again.
 double memcpy_bytes_per_second(std::size_t block_bytes, int count);
+/// One thread's AES-128-GCM over blocks, with a nonce and a tag each, as `openssl speed -evp
+/// aes-128-gcm` does.
+double aes_gcm_bytes_per_second(std::size_t block_bytes, int count);
 
 inline constexpr std::size_t raw_message_bytes = 64;
 /// A connected pair of loopback TCP sockets without Nagle's delay: returns one end, sets the other.

@@ -52,23 +52,33 @@ Runtime::Options options(bool polling) {
   return options;
 }
 
+/// What carries the bytes between the two of a pair.
+enum class Carrier { tcp, shm, tls };
+
 /// Where the server of a pair listens.
-net::Endpoint endpoint_of(net::Scheme scheme) {
-  if (scheme == net::Scheme::tcp) return net::Endpoint::parse("tcp://127.0.0.1:0");
+net::Endpoint endpoint_of(Carrier carrier) {
+  if (carrier != Carrier::shm) return net::Endpoint::parse("tcp://127.0.0.1:0");
   static int last = 0;
   return net::Endpoint::parse("shm://bench-" + std::to_string(::getpid()) + "-" +
                               std::to_string(++last));
 }
 
+net::Network::Options options_of(Carrier carrier) {
+  net::Network::Options options;
+  const std::string secret = "the key of both ends";
+  if (carrier == Carrier::tls) options.key = net::Key(std::as_bytes(std::span(secret)));
+  return options;
+}
+
 /// Two nodes with a runtime each, or both on one shard of one runtime.
 struct Pair {
-  Pair(net::Scheme scheme, bool polling, bool one_shard)
+  Pair(Carrier carrier, bool polling, bool one_shard)
       : client_runtime(options(polling)),
         server_runtime(one_shard ? nullptr : std::make_unique<Runtime>(options(polling))),
-        client(client_runtime, {}, client_handler),
-        server(one_shard ? client_runtime : *server_runtime, {}, server_handler) {
+        client(client_runtime, options_of(carrier), client_handler),
+        server(one_shard ? client_runtime : *server_runtime, options_of(carrier), server_handler) {
     Runtime& there = one_shard ? client_runtime : *server_runtime;
-    const auto bound = there.run([&](Runtime&) { return server.listen(endpoint_of(scheme)); });
+    const auto bound = there.run([&](Runtime&) { return server.listen(endpoint_of(carrier)); });
     client_runtime.run([this, bound](Runtime&) { return connect(bound); });
   }
   ~Pair() {
@@ -214,11 +224,11 @@ class Crowd {
 /// Made on first use, and ended when another shape is needed: polling shards take a core each.
 class Pairs {
  public:
-  Pair& of(net::Scheme scheme, bool polling, bool one_shard = false) {
-    const Shape shape{scheme, polling, one_shard};
+  Pair& of(Carrier carrier, bool polling, bool one_shard = false) {
+    const Shape shape{carrier, polling, one_shard};
     if (!pair_ || shape != shape_) {
       pair_.reset();
-      pair_ = std::make_unique<Pair>(scheme, polling, one_shard);
+      pair_ = std::make_unique<Pair>(carrier, polling, one_shard);
     }
     shape_ = shape;
     return *pair_;
@@ -227,7 +237,7 @@ class Pairs {
 
  private:
   struct Shape {
-    net::Scheme scheme = net::Scheme::tcp;
+    Carrier carrier = Carrier::tcp;
     bool polling = false, one_shard = false;
     friend bool operator==(const Shape&, const Shape&) = default;
   };
@@ -237,22 +247,22 @@ class Pairs {
 
 using Measure = std::function<double()>;
 
-Measure trips(std::shared_ptr<Pairs> pairs, net::Scheme scheme, bool polling, int count,
+Measure trips(std::shared_ptr<Pairs> pairs, Carrier carrier, bool polling, int count,
               bool one_shard = false) {
   return [=] {
-    Pair& pair = pairs->of(scheme, polling, one_shard);
+    Pair& pair = pairs->of(carrier, polling, one_shard);
     return pair.client_runtime.run([&](Runtime&) { return round_trips(pair, count); });
   };
 }
-Measure rate(std::shared_ptr<Pairs> pairs, net::Scheme scheme, int count) {
+Measure rate(std::shared_ptr<Pairs> pairs, Carrier carrier, int count) {
   return [=] {
-    Pair& pair = pairs->of(scheme, false);
+    Pair& pair = pairs->of(carrier, false);
     return pair.client_runtime.run([&](Runtime&) { return pipelined(pair, count); });
   };
 }
-Measure bandwidth(std::shared_ptr<Pairs> pairs, net::Scheme scheme) {
+Measure bandwidth(std::shared_ptr<Pairs> pairs, Carrier carrier) {
   return [=] {
-    Pair& pair = pairs->of(scheme, false);
+    Pair& pair = pairs->of(carrier, false);
     return pair.client_runtime.run([&](Runtime&) { return large(pair, 4u << 20, 256); });
   };
 }
@@ -266,7 +276,7 @@ Measure alone(std::shared_ptr<Pairs> pairs, Measure measure) {
 
 /// Beside TCP, and beside what two bare threads do with the same cache lines.
 void add_shared_memory_rows(Runner& runner, const std::shared_ptr<Pairs>& pairs) {
-  using enum net::Scheme;
+  using enum Carrier;
   const std::string what = "as over tcp: framed, checked, with credit; ";
   runner.add({.group = "shm",
               .name = "64 B round trip, polling",
@@ -304,11 +314,37 @@ void add_shared_memory_rows(Runner& runner, const std::shared_ptr<Pairs>& pairs)
            "two copies a byte, one by each end; the sender sends the same memory again and again"});
 }
 
+/// Beside TCP, and beside what the cipher and one copy alone allow.
+void add_tls_rows(Runner& runner, const std::shared_ptr<Pairs>& pairs) {
+  using enum Carrier;
+  runner.add({.group = "tls",
+              .name = "64 B round trip, polling",
+              .unit = "us",
+              .subject = trips(pairs, tls, true, 20'000),
+              .peer = {{"tcp, polling", trips(pairs, tcp, true, 20'000), 0}},
+              .note = "as over tcp; TLS 1.3, TLS_AES_128_GCM_SHA256"});
+  const auto cipher_and_copy = [] {
+    const double cipher = aes_gcm_bytes_per_second(16 << 10, 20'000);
+    const double copy = memcpy_bytes_per_second(4u << 20, 200);
+    return 1 / (1 / cipher + 1 / copy) / 1e9;
+  };
+  runner.add({.group = "tls",
+              .name = "4 MiB messages",
+              .unit = "GB/s",
+              .better = Better::higher,
+              .subject = bandwidth(pairs, tls),
+              .peer = {{"tcp, 4 MiB messages", bandwidth(pairs, tcp), 0}},
+              .floor = {{"AES-128-GCM of 16 KiB blocks, as in openssl speed, and one memcpy of 4 "
+                         "MiB, one thread",
+                         alone(pairs, cipher_and_copy), 0.8}},
+              .note = "TLS_AES_128_GCM_SHA256; the sender sends the same memory again and again"});
+}
+
 }  // namespace
 
 void add_network_rows(Runner& runner) {
   auto pairs = std::make_shared<Pairs>();
-  using enum net::Scheme;
+  using enum Carrier;
   const std::string what = "an ask and its answer through sessions: framed, checked, with credit";
   runner.add({.group = "tcp",
               .name = "64 B round trip, polling",
@@ -349,6 +385,7 @@ void add_network_rows(Runner& runner) {
   runner.add(std::move(blocking));
   runner.add(std::move(messages_row));
   add_shared_memory_rows(runner, pairs);
+  add_tls_rows(runner, pairs);
 
   static constexpr int connections = 100, messages = 60'000;
   auto crowd = std::make_shared<std::unique_ptr<Crowd>>();
