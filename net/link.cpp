@@ -400,6 +400,8 @@ void Link::control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64
   const bool answers = kind == FrameKind::grant || kind == FrameKind::refuse;
   if (answers && controls_.size() >= control_limit)
     return corrupt("more requests than can be answered");
+  if (answers && retained_bytes_ >= 2 * unacknowledged_limit_)
+    return corrupt("it acknowledges nothing of what answers its requests");
   Control& control = controls_.emplace_back();
   control.header.kind = kind;
   control.header.lane = lane;
@@ -623,6 +625,7 @@ void Link::retain(Segments batch) {
 
 void Link::acknowledged(std::uint64_t sequence) noexcept {
   if (sequence <= acknowledged_) return;
+  carried_something_ = true;
   acknowledged_ = sequence;
   const bool was_full = !acknowledges();
   while (!retained_.empty() && retained_.front().last_sequence <= sequence) {
@@ -878,6 +881,7 @@ void Link::advance(std::size_t size) {
 void Link::finish_frame() {
   if (frame_.sequence) {
     delivered_ = frame_.sequence;
+    carried_something_ = true;
     unacked_bytes_ += FrameHeader::size + frame_.length;
   }
   if (frame_.kind != FrameKind::data) return obey();
@@ -975,11 +979,12 @@ void Link::obey() {
       return pump(frame_.lane);
     case FrameKind::heartbeat: echo_ = frame_.message; return later(flush_later_);
     case FrameKind::heartbeat_reply: {
-      const auto span =
-          shard_.now().time_since_epoch().count() - static_cast<std::int64_t>(frame_.message);
-      if (span >= 0) round_trip_ = Duration(span);
-      // What was sent before a heartbeat has come when that is answered.
+      // The number is the time when it left: only this side's own counts.
       if (!probe_ || probe_->message != frame_.message) return;
+      carried_something_ = true;
+      round_trip_ = Duration(shard_.now().time_since_epoch().count() -
+                             static_cast<std::int64_t>(frame_.message));
+      // What was sent before a heartbeat has come when that is answered.
       if (frame_.acknowledgement < std::exchange(probe_, std::nullopt)->sequence)
         corrupt("it does not acknowledge what it has received");
       return;
@@ -1030,8 +1035,10 @@ void Link::after_receive() {
 // -----------------------------------------------------------------------
 
 void Link::lose_transport(Error reason) noexcept {
-  // The peer has said that it closes, and has all: how its connection ends tells nothing more.
-  if (peer_closed_ && unacknowledged() == 0) return fail(*refusal_);
+  // Both have said that they close, and the peer has all of it: how its connection ends tells
+  // nothing more. Else it may be waiting to hear that, if it can still.
+  const bool heard_all = close_sent_ && acknowledged_ == sequence_;
+  if (peer_closed_ && unacknowledged() == 0 && (heard_all || !can_resume())) return fail(*refusal_);
   if (can_resume()) {
     break_off(std::move(reason));
   } else {
@@ -1067,9 +1074,23 @@ void Link::break_off(Error reason) noexcept {
                " messages wait for it to be taken up again");
   broken_ = std::move(reason);
   last_attempt_.clear();
-  window_left_ = std::max(timing().heartbeat(), timing().down_after() - silence());
+  if (!count_break())
+    return give_up(Error(Errc::peer_lost, "take the link up again",
+                         "it breaks each time before anything gets through"));
   shard_.start_timer(resume_timer_, after(window_step(window_left_)));
   owner_.on_link_broken(*this);
+}
+
+// A connection over which nothing gets through (a path that takes only small packets, say) opens no
+// new window: it costs the old one its time, and not less than an eighth of a heartbeat.
+bool Link::count_break() noexcept {
+  const Duration beat = timing().heartbeat();
+  if (std::exchange(carried_something_, false)) {
+    window_left_ = std::max(beat, timing().down_after() - silence());
+  } else {
+    window_left_ -= std::max(silence(), beat / 8);
+  }
+  return window_left_ > 0ns;
 }
 
 // A message whose first frame came in part has its memory, and what pays for that, already: the
@@ -1084,6 +1105,9 @@ void Link::forget_partial_frame() noexcept {
 
 Result<std::uint64_t> Link::prepare_resume(std::uint64_t peer_delivered) {
   if (end_) return *end_;
+  if (!broken_ && !can_resume())
+    return Error(Errc::unsupported, "take up link " + std::to_string(index()) + " again",
+                 "its transport can't be given up for another one", "begin a new session");
   if (peer_delivered < acknowledged_ || peer_delivered > sequence_)
     return Error(Errc::corrupt, "take up link " + std::to_string(index()) + " again",
                  "frame " + std::to_string(peer_delivered) +
@@ -1093,6 +1117,7 @@ Result<std::uint64_t> Link::prepare_resume(std::uint64_t peer_delivered) {
   if (!broken_)
     break_off(Error(Errc::peer_lost, "use the link to " + transport_->peer(),
                     "the peer has lost the connection, and makes another one"));
+  if (end_) return *end_;
   return delivered_;
 }
 
@@ -1114,14 +1139,16 @@ void Link::go_on() {
   transport_ = std::move(next.transport);
   broken_.reset();
   ++resumes_;
+  // What the peer has got over the connection before counts for that one.
+  if (next.peer_delivered > acknowledged_) window_left_ = timing().down_after();
   acknowledged(next.peer_delivered);
+  carried_something_ = false;
   resend_next_ = next.peer_delivered;
   resend_last_ = sequence_;
   // The peer was told, on its way here or in `first`.
   ack_sent_ = delivered_;
   unacked_bytes_ = 0;
-  idle_ticks_ = unacknowledged_ticks_ = 0;
-  for (LaneIn& lane : in_) lane.idle_ticks = 0;
+  // What the peer holds up, it holds up longer still.
   bytes_at_start_ = bytes_at_tick_ = bytes_received_;
   owes_all_credit_ = true;
   log::info("link " + std::to_string(index()) + " goes on over " + transport_->peer() + ": " +

@@ -248,6 +248,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void start_transport(Buffer first);
   void lose_transport(Error reason) noexcept;
   void break_off(Error reason) noexcept;
+  bool count_break() noexcept;
   void forget_partial_frame() noexcept;
   void on_released() noexcept override;
   void go_on();
@@ -360,6 +361,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t resend_next_ = 0, resend_last_ = 0;
   std::uint64_t bytes_at_start_ = 0;  ///< Received when this transport began.
   std::uint64_t breaks_ = 0, resumes_ = 0;
+  /// A sequenced frame, an acknowledgement or an answered heartbeat came over this transport.
+  bool carried_something_ = true;
 
   std::optional<Error> refusal_;  ///< Set once nothing may be sent any more.
   std::optional<Error> end_;      ///< Set once it is over.

@@ -410,6 +410,28 @@ TEST_CASE("a link that nobody takes up again ends as peer_lost, with what the pe
   CHECK(waiting == hf::Errc::peer_lost);
 }
 
+TEST_CASE("a link whose connections all break before anything gets through ends in its window") {
+  WireNode node;
+  Wire& wire = node.add_wire();
+  wire.remembers = true;
+  node.step([&] { wire.lend(256 << 10); });
+  node.step([&] {
+    Message message = message_of(1, 100);
+    REQUIRE(node.session()->try_send(message));
+  });
+  node.step([&] { wire.break_off(0); });
+  int attempts = 0;
+  while (node.handler.down_count == 0 && attempts < 1000) {
+    node.step([&] {
+      if (wire.connect_again()) ++attempts;
+    });
+    node.step([&] { wire.break_off(0); });
+  }
+  CHECK(node.handler.down_count == 1);
+  CHECK(attempts >= 8);
+  CHECK(attempts <= 24);
+}
+
 TEST_CASE("a peer that claims what can't be is refused with the reason, and the link goes on") {
   WireNode node;
   Wire& wire = node.add_wire();
