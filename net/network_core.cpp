@@ -166,7 +166,7 @@ NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHand
     shards_.push_back(std::make_unique<NetworkShard>(*this, runtime_.shard(i)));
 }
 
-void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function) {
+void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function, Group group) {
   struct Posted : hyperframes::detail::Work {
     Posted(std::shared_ptr<NetworkCore> core, std::function<void(NetworkCore&)> function)
         : Work(&Posted::arrive), core(std::move(core)), function(std::move(function)) {}
@@ -177,7 +177,7 @@ void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function
     std::shared_ptr<NetworkCore> core;
     std::function<void(NetworkCore&)> function;
   };
-  target.post(new Posted(shared_from_this(), std::move(function)), Group::user);
+  target.post(new Posted(shared_from_this(), std::move(function)), group);
 }
 
 // Before there is something to choose from, auto:// is TCP.
@@ -294,11 +294,23 @@ Task<void> NetworkCore::end_later(std::uint64_t number, Error reason) {
   if (found != entries_.end()) end_session(found->first, reason);
 }
 
+/// Messages whose links ended before a peer had acknowledged them.
+Task<std::uint64_t> NetworkCore::count_lost() {
+  auto self = shared_from_this();
+  std::uint64_t lost = 0;
+  for (auto& shard : shards_) {
+    auto count = [self] { return self->here().lost(); };
+    lost += co_await call_on(shard->shard(), count);
+  }
+  co_return lost;
+}
+
 Task<std::uint64_t> NetworkCore::close(Duration drain) {
   auto self = shared_from_this();
   const Time deadline = after(drain);
   stopping_ = true;
   const Error reason(Errc::closed, "use a session", "this node closed its network");
+  const std::uint64_t lost_before = co_await count_lost();
   for (const auto& [node, entry] : entries_)
     for (auto& shard : shards_)
       post(shard->shard(), [number = entry.number, reason](NetworkCore& core) {
@@ -326,6 +338,7 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
     auto count = [self] { return self->here().unacknowledged(); };
     left += co_await call_on(shard->shard(), count);
   }
+  left -= lost_before;
   while (!entries_.empty()) end_session(entries_.begin()->first, reason);
   // Behind the posts that end the sessions.
   for (auto& shard : shards_) {
@@ -503,14 +516,20 @@ void NetworkCore::hand_over_again(const Hello& hello, std::unique_ptr<Transport>
   resumption->peer_delivered = *hello.delivered;
   resumption->transport = std::move(transport);
   resumption->welcome = hello.session;
-  post(shard_of(hello.link_index), [resumption](NetworkCore& core) {
-    const auto resumed = core.here().resume(*resumption);
-    if (resumed) return;
-    Shard::current()->spawn(send_reject(std::move(resumption->transport),
-                                        Reject{Check::link, resumed.error().found()}));
-    core.post(core.home(),
-              [error = resumed.error()](NetworkCore& core) { core.note_refusal(error); });
-  });
+  post(
+      shard_of(hello.link_index),
+      [resumption](NetworkCore& core) {
+        const auto resumed = core.here().resume(*resumption);
+        if (resumed) return;
+        // Which counter would do is this side's log's to tell, and no stranger's to hear.
+        const Error& error = resumed.error();
+        const std::string why =
+            error.is(Errc::corrupt) ? "that can't be the last frame that you have" : error.found();
+        Shard::current()->spawn(
+            send_reject(std::move(resumption->transport), Reject{Check::link, why}));
+        core.post(core.home(), [error](NetworkCore& core) { core.note_refusal(error); });
+      },
+      Group::system);
 }
 
 // The directory's word on a peer that has shown who it is.
@@ -809,13 +828,16 @@ Task<void> NetworkCore::begin_link(std::uint64_t number, std::uint32_t link,
 // ----------------------------------------------------------------------------
 
 void NetworkCore::report_link_broken(std::uint64_t number, const BrokenLink& link) {
-  post(home(), [number, link](NetworkCore& core) {
-    const auto found = core.find(number);
-    // The side that had connected connects again; the other one waits for it.
-    if (found == core.entries_.end() || !found->second.initiated) return;
-    if (!core.scope_) core.scope_ = std::make_unique<Scope>();
-    core.scope_->spawn(core.take_up_link(number, link));
-  });
+  post(
+      home(),
+      [number, link](NetworkCore& core) {
+        const auto found = core.find(number);
+        // The side that had connected connects again; the other one waits for it.
+        if (found == core.entries_.end() || !found->second.initiated) return;
+        if (!core.scope_) core.scope_ = std::make_unique<Scope>();
+        core.scope_->spawn(core.take_up_link(number, link));
+      },
+      Group::system);
 }
 
 // Until it is taken up, or what answers says that it never will be. When its window has passed the
@@ -907,9 +929,12 @@ Task<std::unique_ptr<Transport>> NetworkCore::connect_later(Endpoint address, Ti
 
 void NetworkCore::report_attempt(std::uint64_t number, const BrokenLink& link, const Error& cause,
                                  bool for_good) {
-  post(shard_of(link.index), [number, link, cause, for_good](NetworkCore& core) {
-    core.here().attempt_failed(number, link.index, link.breaks, cause, for_good);
-  });
+  post(
+      shard_of(link.index),
+      [number, link, cause, for_good](NetworkCore& core) {
+        core.here().attempt_failed(number, link.index, link.breaks, cause, for_good);
+      },
+      Group::system);
 }
 
 }  // namespace hyperframes::net::detail

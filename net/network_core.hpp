@@ -79,7 +79,10 @@ class NetworkShard final : public LinkOwner {
 
   SessionRef session(std::uint64_t node_id) const;
   std::vector<SessionRef> sessions() const;
+  /// Messages that peers have not acknowledged: of all links that are, or have ended.
   std::uint64_t unacknowledged() const noexcept;
+  /// Those of links that have ended.
+  std::uint64_t lost() const noexcept { return lost_; }
 
   // For Session.
   void close_session(Session& session, std::string why);
@@ -98,6 +101,7 @@ class NetworkShard final : public LinkOwner {
   std::shared_ptr<ReceiveBudget> budget_;
   std::map<std::uint64_t, SessionRef> sessions_;  ///< By node id; those that are up.
   std::vector<std::unique_ptr<Link>> links_;
+  std::uint64_t lost_ = 0;  ///< Messages not acknowledged by the end of their links.
   bool stopped_ = false;
 };
 
@@ -125,7 +129,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   void stop_here();
 
   /// Runs `function` on `target`, after what this shard posted there before.
-  void post(Shard& target, std::function<void(NetworkCore&)> function);
+  /// What a link waits for that broke goes in the system group: a backlog of others must not cost
+  /// it its time.
+  void post(Shard& target, std::function<void(NetworkCore&)> function, Group group = Group::user);
 
  private:
   struct Entry {
@@ -176,6 +182,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   }
   void end_session(std::uint64_t node, const Error& reason);
   Task<void> end_later(std::uint64_t number, Error reason);
+  Task<std::uint64_t> count_lost();
 
   // Accepting.
   Task<void> accept_from(std::shared_ptr<TransportListener> listener);

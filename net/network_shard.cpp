@@ -87,7 +87,10 @@ void NetworkShard::end_session(std::uint64_t number, const Error& reason) {
   if (!session) return;
   session->last_ = std::make_unique<Session::Stats>(session->stats());
   for (const auto& link : links_)
-    if (&link->session() == session.get()) link->fail(reason);
+    if (&link->session() == session.get()) {
+      lost_ += link->unacknowledged();
+      link->fail(reason);
+    }
   session->link_ = nullptr;
   session->owner_ = nullptr;
   session->reason_ = std::make_unique<Error>(reason);
@@ -124,7 +127,7 @@ std::vector<SessionRef> NetworkShard::sessions() const {
 }
 
 std::uint64_t NetworkShard::unacknowledged() const noexcept {
-  std::uint64_t messages = 0;
+  std::uint64_t messages = lost_;
   for (const auto& link : links_) messages += link->unacknowledged();
   return messages;
 }
