@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,9 @@ OwnDescriptor make_memfd(unsigned flags) noexcept {
 
 /// 0, or the errno of what failed.
 int allocate(int descriptor, std::size_t size) noexcept {
+  // Beyond this limit the kernel sends a signal that ends the process.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) return EFBIG;
   if (::ftruncate(descriptor, static_cast<off_t>(size)) < 0) return errno;
   int result;
   do {

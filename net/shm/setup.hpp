@@ -55,8 +55,7 @@ struct ShmPeer {
   pid_t process = 0;  ///< 0: of another process namespace.
   uid_t user = 0;
   std::string to_string() const;  ///< "process 7 of user 1000".
-  /// Empty if this process may share memory with it, or what is in the way: it must be of the same
-  /// user, or of root.
+  /// Empty if this process may share memory with it, or what is in the way: another user.
   std::string objection() const;
 };
 ShmPeer peer_of(int socket);

@@ -28,6 +28,8 @@ using hyperframes::detail::pass_failpoint_now;
 
 // What one turn moves in each direction before others get theirs.
 constexpr std::size_t pass_bytes = 256 << 10;
+// What a piece counts for at least.
+constexpr std::size_t least_cost = 256;
 // The memory of a piece of this size is given back at once, and not at the end of the turn's pass.
 constexpr std::size_t large_piece = 4 << 10;
 // Doorbells that are read at a time.
@@ -222,7 +224,7 @@ Task<void> ShmTransport::accept_memory(Time deadline) {
     co_await make_memory();
     send_offer();
   } catch (const Error& error) {
-    refuse(error.found());
+    refuse(error.found().empty() ? error.code().message() : error.found());
     throw;
   }
 }
@@ -398,8 +400,10 @@ std::size_t ShmTransport::poll() noexcept {
     const std::span<const std::byte> piece = reader_->next();
     if (piece.empty()) break;
     if (breaks_here()) return pieces + 1;
-    bytes += piece.size();
-    deliver(piece);
+    // Neither one that is huge nor many that are tiny may hold up the shard.
+    const std::size_t size = std::min(piece.size(), pass_bytes - bytes);
+    bytes += std::max(size, least_cost);
+    deliver(piece.first(size));
   }
   if (!owner_) return pieces;
   if (!reader_->fault().empty()) {

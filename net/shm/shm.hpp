@@ -11,9 +11,8 @@
 // socket, whose end also says that the peer's process has ended. Nothing has a name in the file
 // system, so nothing is left when a process is killed.
 //
-// Both processes run as one user (or the other one as root), under one kernel, and see the same
-// network namespace; process namespaces may differ. On both of the system's drivers, not in the
-// simulator.
+// Both processes run as one user, under one kernel, and see the same network namespace; process
+// namespaces may differ. On both of the system's drivers, not in the simulator.
 #pragma once
 
 #include <cstdint>

@@ -104,8 +104,8 @@ class Program {
             "a piece outside of the data");
     std::uint8_t sum = 0;
     for (const std::byte at : piece) sum ^= static_cast<std::uint8_t>(at);
-    static volatile std::uint8_t sink;
-    sink = sum;
+    [[maybe_unused]] static volatile std::uint8_t read_all;
+    read_all = sum;
     reader_.take(byte() % 2 ? piece.size() : 1 + byte() % piece.size());
     if (byte() % 2 && reader_.publish()) (void)reader_.must_ring();
   }
