@@ -94,8 +94,12 @@ class ChannelPair {
     while (static_cast<int>(there_.size()) < wanted) there_.push_back(co_await server_.accept());
   }
   Task<void> open_one() {
-    here_.push_back(here_.empty() ? co_await client_.connect(uri_, after(60s))
-                                  : co_await here_.front().open(after(60s)));
+    net::Channel opened;
+    if (here_.empty())
+      opened = co_await client_.connect(uri_, after(60s));
+    else
+      opened = co_await here_.front().open(after(60s));
+    here_.push_back(std::move(opened));
   }
   Task<void> open(int wanted) {
     here_.reserve(static_cast<std::size_t>(wanted));

@@ -36,7 +36,7 @@ hf::Error error_of(Action action) {
 }  // namespace
 
 TEST_CASE("plain programs send and receive without a coroutine") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   TypedMessage kept;
   {
     blocking::Messenger server, client;
@@ -61,7 +61,7 @@ TEST_CASE("plain programs send and receive without a coroutine") {
 }
 
 TEST_CASE("many threads may use one channel at the same time") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   blocking::Messenger server, client;
   const std::string uri = server.listen(Over::uri()).to_string();
   blocking::Channel here = client.connect(uri, long_enough());

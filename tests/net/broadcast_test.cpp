@@ -54,10 +54,10 @@ int number_of(const TypedMessage& message) { return std::stoi(std::string(messag
 }  // namespace
 
 TEST_CASE("a slow reader blocks neither the publisher nor other readers, and is let go") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   const LogLines log;
   Messengers both(small_window());
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Audience audience = co_await make_audience(&both, SlowReader::let_go);
     co_await publish(&audience, 200);
     CHECK(audience.feed->let_go() == 1);
@@ -84,7 +84,7 @@ TEST_CASE("a slow reader blocks neither the publisher nor other readers, and is 
 TEST_CASE("what a slow reader misses is dropped only if that was asked for, and is counted") {
   const bool oldest = GENERATE(true, false);
   Messengers both(small_window());
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Audience audience =
         co_await make_audience(&both, oldest ? SlowReader::drop_oldest : SlowReader::drop_newest);
     co_await publish(&audience, 200);
@@ -113,7 +113,7 @@ TEST_CASE("what a slow reader misses is dropped only if that was asked for, and 
 
 TEST_CASE("a publisher that chose to wait waits for the slowest, and then says for whom") {
   Messengers both(small_window());
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Audience audience = co_await make_audience(&both, SlowReader::wait);
     int sent = 0;
     std::optional<hf::Error> late;
@@ -141,9 +141,9 @@ TEST_CASE("a publisher that chose to wait waits for the slowest, and then says f
 }
 
 TEST_CASE("a reader that goes away leaves the broadcast") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Audience audience = co_await make_audience(&both, SlowReader::let_go);
     audience.slow = Channel();
     const hf::Time limit = soon();
@@ -159,7 +159,7 @@ TEST_CASE("a reader that goes away leaves the broadcast") {
 
 TEST_CASE("what can be sent to nobody is refused before anybody gets it") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Audience audience = co_await make_audience(&both, SlowReader::let_go);
     const hf::Error bad = co_await failure_of(
         audience.feed->send({.type = "market.feed.tick", .metadata = {{"nokey", ""}}}));

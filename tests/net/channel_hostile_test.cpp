@@ -84,7 +84,7 @@ std::string said_of(Trouble trouble, Messenger::Options options = {}) {
   const LogLines log;
   Messengers both(options);
   Hostile hostile(both);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends good = co_await both.connect();
     co_await hostile.connect(both.uri);
     co_await hostile.open(2);
@@ -278,11 +278,11 @@ TEST_CASE("whatever a peer says on channels, only its own session is at stake") 
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
   Messengers both;
-  both.go([&]() -> hf::Task<void> { (void)co_await both.listen(); });
+  both.run([&]() -> hf::Task<void> { (void)co_await both.listen(); });
   int broken = 0;
   for (int round = 0; round < 60; ++round) {
     Hostile peer(both);
-    both.go([&]() -> hf::Task<void> {
+    both.run([&]() -> hf::Task<void> {
       co_await peer.connect(both.uri);
       try {
         for (int i = 0; i < 40 && !peer.recorder.down; ++i) {
@@ -300,7 +300,7 @@ TEST_CASE("whatever a peer says on channels, only its own session is at stake") 
     });
   }
   CHECK(broken > 0);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     co_await use_what_came(both.server.get(), &random);
     Ends good = co_await both.connect();
     co_await good.here.send(typed("test.good.one", "x"), soon());
@@ -310,12 +310,12 @@ TEST_CASE("whatever a peer says on channels, only its own session is at stake") 
 }
 
 TEST_CASE("a node that has no channels ends the session of a peer that sends on one") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Node node;
   const std::string uri = node.listen().to_string();
   Messengers both;
   Hostile hostile(both);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     co_await hostile.connect(uri);
     CHECK(!hostile.session->peer().takes_channels);
     co_await hostile.open(2);
@@ -333,7 +333,7 @@ TEST_CASE("a node that has no channels ends the session of a peer that sends on 
 TEST_CASE("the name of a type goes along once on each lane") {
   Messengers both;
   Hostile peer(both);  // only looks on
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     co_await both.listen();
     co_await peer.connect(both.uri);
     co_await peer.open(2);

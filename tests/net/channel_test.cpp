@@ -1,13 +1,19 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/channel/channel.hpp>
 #include <hyperframes/net/channel/messenger.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/sleep.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "messengers.hpp"
+#include "proxy.hpp"
 #include "transports.hpp"
 
 using namespace net_test;
@@ -42,6 +48,29 @@ hf::Task<void> go_round(Ends* ends) {
   (void)co_await ends->here.recv("test.round.trip", soon());
 }
 
+/// The same memory, `times` one behind the other.
+hf::Buffer repeated(std::size_t bytes, std::size_t times) {
+  const int file = ::memfd_create("repeated", MFD_CLOEXEC);
+  REQUIRE(::ftruncate(file, static_cast<off_t>(bytes)) == 0);
+  void* const all = ::mmap(nullptr, bytes * times, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(all != MAP_FAILED);
+  auto* const begin = static_cast<std::byte*>(all);
+  for (std::size_t i = 0; i < times; ++i)
+    REQUIRE(::mmap(begin + i * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                   0) != MAP_FAILED);
+  ::close(file);
+  for (std::size_t i = 0; i < bytes; i += 4096) begin[i] = static_cast<std::byte>(i / 4096 * 7);
+  auto* const block = new hf::detail::Block;
+  block->atomic_count = true;
+  block->data = begin;
+  block->capacity = bytes * times;
+  block->dispose = [](hf::detail::Block* self) noexcept {
+    ::munmap(self->data, self->capacity);
+    delete self;
+  };
+  return hf::Buffer::adopt(block, begin, block->capacity);
+}
+
 hf::Task<void> send_numbers(Channel* channel, int count, std::size_t large_bytes) {
   for (int i = 0; i < count; ++i) {
     TypedMessage message = typed("test.order.number", std::to_string(i));
@@ -53,9 +82,9 @@ hf::Task<void> send_numbers(Channel* channel, int count, std::size_t large_bytes
 }  // namespace
 
 TEST_CASE("two programs talk both ways on one channel") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both(with_keys({"trace", "step"}));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     TypedMessage question{.type = "demo.chat.question", .metadata = {{"trace", "7f3a"}}};
     question.body = hf::Buffer::copy_of("how are you?");
@@ -81,9 +110,9 @@ TEST_CASE("two programs talk both ways on one channel") {
 }
 
 TEST_CASE("messages of a channel stay in order, though small ones pass large ones on the way") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both(with_window(8u << 20));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     hf::Scope scope;
     scope.spawn(send_numbers(&ends.here, 60, 700'000));
@@ -96,9 +125,9 @@ TEST_CASE("messages of a channel stay in order, though small ones pass large one
 }
 
 TEST_CASE("a filter takes what it names, and leaves the rest in order") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     for (const char* type :
          {"ml.splitter.batch", "ml.loader.batch", "ml.splitter.end", "app.log.line"})
@@ -117,7 +146,7 @@ TEST_CASE("a filter takes what it names, and leaves the rest in order") {
 
 TEST_CASE("two that receive on one channel each get what they want") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     const auto sends = [&]() -> hf::Task<int> {
       co_await ends.here.send(typed("test.one.b", "b"), soon());
@@ -136,7 +165,7 @@ TEST_CASE("two that receive on one channel each get what they want") {
 
 TEST_CASE("a metadata key that was not declared is named, with those that are") {
   Messengers both(with_keys({"trace", "step"}), with_keys({"trace", "step", "extra"}));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     const hf::Error own = co_await failure_of(
         ends.here.send({.type = "demo.chat.line", .metadata = {{"stpe", "1"}}}));
@@ -163,7 +192,7 @@ TEST_CASE("a recv that matches nothing says which types did arrive, in the log a
   Messenger::Options options;
   options.report_unmatched_after = 10ms;
   Messengers both(options);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     for (int i = 0; i < 3; ++i) co_await ends.here.send(typed("ml.loader.batch", "x"), soon());
     co_await ends.here.send(typed("ml.loader.end", "x"), soon());
@@ -197,7 +226,7 @@ TEST_CASE("a recv that matches nothing says which types did arrive, in the log a
 
 TEST_CASE("a recv that waits ends with the deadline of those who wait for it") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     const hf::Error late =
         co_await failure_of(hf::with_deadline(ends.there.recv(), hf::after(20ms)));
@@ -209,10 +238,10 @@ TEST_CASE("a recv that waits ends with the deadline of those who wait for it") {
 }
 
 TEST_CASE("a receiver that does not receive stops the sender of its channel, and no other") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   // Together they hold more than any lane's window.
   Messengers both(with_window(512 << 10));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     std::vector<Ends> stalled;
     for (int i = 0; i < 12; ++i) {
       stalled.push_back(co_await both.connect());
@@ -243,9 +272,9 @@ TEST_CASE("a receiver that does not receive stops the sender of its channel, and
 }
 
 TEST_CASE("credit goes back when a message's buffers are destroyed, not when it was received") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both(with_window(64 << 10));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     Ends beside = co_await both.connect();
     const int sent = co_await fill_up(&ends.here, 1000);
@@ -264,7 +293,7 @@ TEST_CASE("credit goes back when a message's buffers are destroyed, not when it 
 
 TEST_CASE("buffers that are destroyed on another shard give their credit back") {
   Messengers both(with_window(64 << 10), with_window(64 << 10), 2);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     for (int i = 0; i < 400; ++i) {
       co_await ends.here.send(typed("test.fill.one", std::string(1000, 'x')), soon());
@@ -279,9 +308,9 @@ TEST_CASE("buffers that are destroyed on another shard give their credit back") 
 }
 
 TEST_CASE("a message larger than the window goes when nothing else is on its way") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both(with_window(10'000));
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     for (int i = 0; i < 5; ++i) {
       co_await ends.here.send(typed("test.large.one", std::string(2u << 20, 'x')), soon());
@@ -292,9 +321,9 @@ TEST_CASE("a message larger than the window goes when nothing else is on its way
 }
 
 TEST_CASE("what was sent before a channel is closed arrives, and then the reason") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     for (int i = 0; i < 20; ++i)
       co_await ends.here.send(typed("test.last.words", std::string(i % 2 ? 10 : 100'000, 'x')),
@@ -321,9 +350,43 @@ TEST_CASE("what was sent before a channel is closed arrives, and then the reason
   });
 }
 
+TEST_CASE("channels go on over connections that break at any byte") {
+  const std::uint64_t seed = Catch::getSeed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const LogLines log;  // each break is a line
+  Messengers both;
+  const std::string uri = both.run([&] { return both.listen(); });
+  Proxy proxy(net::Endpoint::parse(uri));
+  both.run([&]() -> hf::Task<void> {
+    Channel here[2], there[2];
+    for (int i = 0; i < 2; ++i) {
+      here[i] = co_await both.client->connect(proxy.endpoint().to_string(), soon());
+      there[i] = co_await both.server->accept(soon());
+    }
+    std::uint64_t last[2] = {};
+    for (int round = 0; round < 40; ++round) {
+      proxy.cut_after(static_cast<std::int64_t>(random() % 300'000));
+      const std::size_t sizes[] = {random() % 100, random() % 300'000, random() % 5000};
+      for (const std::size_t size : sizes)
+        for (Channel& channel : here)
+          co_await channel.send(typed("test.break.one", std::string(size, 'x')), soon());
+      for (int i = 0; i < 2; ++i)
+        for (const std::size_t size : sizes) {
+          TypedMessage got = co_await there[i].recv({}, soon());
+          REQUIRE(got.body.size() == size);
+          ++last[i];
+        }
+    }
+    CHECK(there[0].stats().received == last[0]);
+    CHECK(there[1].stats().received == last[1]);
+  });
+  CHECK(log.has("broke"));
+}
+
 TEST_CASE("a filter that nothing matched learns at the end what came instead") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     co_await ends.here.send(typed("test.last.words", ""), soon());
     ends.here.close();
@@ -334,9 +397,9 @@ TEST_CASE("a filter that nothing matched learns at the end what came instead") {
 }
 
 TEST_CASE("a peer that goes away leaves what it has sent, and then an error") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  auto ends = both.go([&]() -> hf::Task<std::shared_ptr<Ends>> {
+  auto ends = both.run([&]() -> hf::Task<std::shared_ptr<Ends>> {
     auto made = std::make_shared<Ends>(co_await both.connect());
     for (int i = 0; i < 10; ++i) co_await made->here.send(typed("test.last.words", "x"), soon());
     made->here = Channel();  // the last user of the client's end
@@ -344,7 +407,7 @@ TEST_CASE("a peer that goes away leaves what it has sent, and then an error") {
     co_return made;
   });
   both.client.reset();
-  both.go([&, ends = std::move(ends)]() mutable -> hf::Task<void> {
+  both.run([&, ends = std::move(ends)]() mutable -> hf::Task<void> {
     const auto kept = std::move(ends);
     for (int i = 0; i < 10; ++i) {
       TypedMessage got = co_await kept->there.recv({}, soon());
@@ -357,7 +420,7 @@ TEST_CASE("a peer that goes away leaves what it has sent, and then an error") {
 
 TEST_CASE("a channel that is accepted after its peer has left still has its messages") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     co_await both.listen();
     Channel here = co_await both.client->connect(both.uri, soon());
     co_await here.send(typed("test.last.words", "bye"), soon());
@@ -370,9 +433,9 @@ TEST_CASE("a channel that is accepted after its peer has left still has its mess
 }
 
 TEST_CASE("many channels share one session, and none mixes up its messages with another's") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends first = co_await both.connect();
     std::vector<Channel> here, there;
     for (int i = 0; i < 500; ++i) {
@@ -397,7 +460,7 @@ TEST_CASE("channels that are opened and closed without end leave nothing behind"
   Messenger::Options options;
   options.max_channels = 8;  // so that one that is not forgotten is missed soon
   Messengers both(options);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends first = co_await both.connect();
     for (int i = 0; i < 300; ++i) {
       Channel here = co_await first.here.open(soon());
@@ -422,7 +485,7 @@ TEST_CASE("more channels than a peer takes are refused, with the number") {
   Messenger::Options options;
   options.max_channels = 2;
   Messengers both(options);
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends first = co_await both.connect();
     Ends second = co_await both.connect();
     const hf::Error refused = co_await failure_of(both.client->connect(both.uri, soon()));
@@ -437,11 +500,11 @@ TEST_CASE("more channels than a peer takes are refused, with the number") {
 }
 
 TEST_CASE("a message that a receiver can never take is refused, and the text says what it takes") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messenger::Options small;
   small.network.receive_budget_bytes = 4u << 20;
   Messengers both(small, {});
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
     TypedMessage large{.type = "test.large.one"};
     const hf::Buffer part = hf::Buffer::heap(1u << 20);
@@ -456,35 +519,42 @@ TEST_CASE("a message that a receiver can never take is refused, and the text say
   });
 }
 
-// Takes as much memory as it sends; the sender has only 64 MiB, again and again.
-TEST_CASE("a message of more than 4 GiB arrives whole", "[long]") {
-  const Over over(GENERATE(transports()));
+// Takes as much memory as it sends; the sender's is 64 MiB, which its address space shows again and
+// again.
+TEST_CASE("a message of more than 4 GiB arrives whole, in one segment", "[long]") {
+  const Over over(GENERATE(bare_transports()));
   Messenger::Options roomy;
   roomy.network.receive_budget_bytes = std::size_t{8} << 30;
   Messengers both(roomy, {});
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Ends ends = co_await both.connect();
-    const hf::Buffer part = hf::Buffer::heap(64u << 20);
-    for (std::size_t i = 0; i < part.size(); ++i) part.data()[i] = static_cast<std::byte>(i * 7);
-    TypedMessage large{.type = "test.large.one"};
-    const int parts = 66;  // 4.1 GiB
-    for (int i = 0; i < parts; ++i) large.segments.push_back(part);
-    large.body = hf::Buffer::copy_of("and a body");
-    co_await ends.here.send(std::move(large), hf::after(hf::timing().scaled(600s)));
-    TypedMessage got = co_await ends.there.recv({}, hf::after(hf::timing().scaled(600s)));
+    const hf::Time limit = hf::after(hf::timing().scaled(600s));
+    constexpr std::size_t part = 64u << 20, parts = 66;
+    TypedMessage large = typed("test.large.one", "and a body");
+    large.segments.push_back(repeated(part, parts));
+    co_await ends.here.send(std::move(large), limit);
+    TypedMessage got = co_await ends.there.recv({}, limit);
     CHECK(got.body.text() == "and a body");
-    REQUIRE(got.segments.count() == parts);
-    CHECK(got.segments.size_bytes() > std::size_t{4} << 30);
-    for (const hf::Buffer& segment : got.segments) REQUIRE(segment.text() == part.text());
+    REQUIRE(got.segments.count() == 1);
+    REQUIRE(got.segments[0].size() == part * parts);
+    const std::string_view whole = got.segments[0].text();
+    for (std::size_t i = 0; i < part; i += 4096) {
+      const auto wanted = static_cast<char>(i / 4096 * 7);
+      REQUIRE(whole[i] == wanted);
+    }
+    for (std::size_t i = 1; i < parts; ++i) {
+      REQUIRE(whole.substr(i * part, part) == whole.substr(0, part));
+      co_await hf::yield();
+    }
   });
 }
 
 TEST_CASE("a channel to a node without channels is refused, and the session is left as it was") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Node node;  // as actors have them
   const std::string uri = node.listen().to_string();
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     const hf::Error refused = co_await failure_of(both.client->connect(uri, soon()));
     CHECK(refused.is(hf::Errc::unsupported));
     CHECK(mentions(refused, "no channels"));
@@ -494,7 +564,7 @@ TEST_CASE("a channel to a node without channels is refused, and the session is l
 }
 
 TEST_CASE("a channel stays on its link, whichever side has more shards") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   hf::Runtime few(shards(1)), many(shards(3));
   Messenger first(few), second(many);
   const bool few_listen = GENERATE(true, false);

@@ -30,9 +30,9 @@ hf::Task<Many> connect_many(Messengers* both, int count) {
 }  // namespace
 
 TEST_CASE("what is scattered is worked on, and gathered in the order of the channels") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Many many = co_await connect_many(&both, 4);
     std::vector<TypedMessage> parts;
     for (int i = 0; i < 4; ++i) parts.push_back(typed("ml.work.part", std::to_string(i)));
@@ -53,7 +53,7 @@ TEST_CASE("what is scattered is worked on, and gathered in the order of the chan
 
 TEST_CASE("a gather that lacks one takes none") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Many many = co_await connect_many(&both, 3);
     co_await many.there[0].send(typed("ml.work.done", "0"), soon());
     co_await many.there[2].send(typed("ml.work.done", "2"), soon());
@@ -74,9 +74,9 @@ TEST_CASE("a gather that lacks one takes none") {
 }
 
 TEST_CASE("whoever has something is first, and those who have much take turns") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(bare_transports()));
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Many many = co_await connect_many(&both, 3);
     co_await many.there[1].send(typed("ml.work.done", "x"), soon());
     const net::AnyMessage only = co_await net::gather_any(many.here, "ml.*", soon());
@@ -107,7 +107,7 @@ TEST_CASE("whoever has something is first, and those who have much take turns") 
 
 TEST_CASE("channels that have ended are passed over until all have") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Many many = co_await connect_many(&both, 2);
     many.there[0].close("first");
     co_await many.there[1].send(typed("ml.work.done", "x"), soon());
@@ -122,7 +122,7 @@ TEST_CASE("channels that have ended are passed over until all have") {
 
 TEST_CASE("a scatter needs one message for each channel") {
   Messengers both;
-  both.go([&]() -> hf::Task<void> {
+  both.run([&]() -> hf::Task<void> {
     Many many = co_await connect_many(&both, 2);
     std::vector<TypedMessage> one;
     one.push_back(typed("ml.work.part", "x"));

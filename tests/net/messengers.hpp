@@ -1,7 +1,7 @@
 // Two messengers on one shard, so that one coroutine of a test drives both ends.
 //
 //   Messengers both;
-//   both.go([&]() -> hf::Task<void> {
+//   both.run([&]() -> hf::Task<void> {
 //     Ends ends = co_await both.connect();
 #pragma once
 
@@ -44,7 +44,7 @@ struct Messengers {
 
   /// Runs a coroutine lambda, which may capture, on a shard.
   template <class Function>
-  auto go(Function function, unsigned shard = 0) {
+  auto run(Function function, unsigned shard = 0) {
     return runtime.run([&function](hf::Runtime&) { return hf::co_invoke(function); }, shard);
   }
   hf::Task<std::string> listen() {

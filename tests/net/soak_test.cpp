@@ -425,8 +425,8 @@ struct Victim {
 /// Rounds of deaths, and what they came to.
 class Killer {
  public:
-  Killer(net::Scheme scheme, std::uint64_t seed)
-      : over_(scheme),
+  Killer(Way way, std::uint64_t seed)
+      : over_(way),
         seed_(seed),
         random_(seed + 2),
         script_(seed),
@@ -462,6 +462,7 @@ class Killer {
 
  private:
   static constexpr int warm_up = 5;  ///< Rounds before the usage is compared.
+  static constexpr std::uint64_t most_messages = sanitized ? 500 : 4000;  ///< Of a life.
 
   std::string failpoint() {
     // They stand where an end has done one half of something.
@@ -469,12 +470,11 @@ class Killer {
                                      "shm-given-back", "shm-armed"};
     const std::string name = names[random_() % std::size(names)];
     const std::string passage = std::to_string(20 + random_() % 1000);
-    return Over::current() == net::Scheme::shm && random_() % 3 == 0 ? name + "=kill:" + passage
-                                                                     : "";
+    return Over::current() == Way::shm && random_() % 3 == 0 ? name + "=kill:" + passage : "";
   }
   Victim victim(unsigned side, bool listens, const std::string& uri) {
-    Victim victim{
-        seed_, static_cast<std::uint64_t>(rounds_), side, listens, uri, 1 + random_() % 4000};
+    Victim victim{seed_, static_cast<std::uint64_t>(rounds_), side, listens,
+                  uri,   1 + random_() % most_messages};
     victim.failpoint = failpoint();
     return victim;
   }
@@ -562,7 +562,7 @@ class Killer {
     first.wait();
     second.wait();
     kills_ += 2;
-    if (Over::current() != net::Scheme::shm) return;
+    if (Over::current() != Way::shm) return;
     // The system takes a moment to end what a process had begun.
     const auto is_free = [name = net::Endpoint::parse(uri).host] {
       try {
@@ -595,13 +595,13 @@ class Killer {
   Usage last_;
 };
 
-void soak_with_kills(net::Scheme scheme, std::chrono::seconds span) {
+void soak_with_kills(Way way, std::chrono::seconds span) {
   const std::uint64_t seed = std::random_device()();
-  Killer killer(scheme, seed);
+  Killer killer(way, seed);
   killer.run(span, 7);
   const Verdict verdict = killer.verdict();
   const std::string text =
-      verdict.text("soak with kills over " + std::string(name(scheme)) + ", " +
+      verdict.text("soak with kills over " + std::string(way == Way::shm ? "shm" : "tcp") + ", " +
                    std::to_string(span.count()) + " s, seed " + std::to_string(seed));
   std::cout << text << std::flush;
   INFO(text);
@@ -610,10 +610,14 @@ void soak_with_kills(net::Scheme scheme, std::chrono::seconds span) {
 
 }  // namespace
 
-TEST_CASE("of processes that are killed as they talk a clean prefix is there, and nothing else") {
-  soak_with_kills(GENERATE(transports()), 15s);
+TEST_CASE("of processes killed as they talk over TCP a clean prefix is there, and nothing else") {
+  soak_with_kills(Way::tcp, 15s);
+}
+TEST_CASE(
+    "of processes killed as they talk over memory a clean prefix is there, and nothing else") {
+  soak_with_kills(Way::shm, 15s);
 }
 TEST_CASE("for minutes of killed processes what is there is a clean prefix, and nothing else",
           "[long]") {
-  soak_with_kills(GENERATE(transports()), 150s);
+  soak_with_kills(GENERATE(bare_transports()), 150s);
 }
