@@ -40,7 +40,8 @@ class Transport {
     /// The batch is out: its memory is not read any more, and is given back.
     virtual void on_sent(Segments batch) noexcept = 0;
     /// Nothing is sent or received any more. Errc::closed: the peer ended the stream in order, as
-    /// the system does for a process that ends. Only `on_released` may still come.
+    /// the system does for a process that ends. Errc::corrupt: it breaks this transport's rules,
+    /// and would over the next one too. Only `on_released` may still come.
     virtual void on_ended(Error reason) noexcept = 0;
     /// The system has let go of all that an abandoned transport had given it.
     virtual void on_released() noexcept {}

@@ -471,8 +471,11 @@ void TlsStream::on_ended(Error reason) noexcept {
   end(closed_early(reason));
 }
 
+/// What was changed on its way is a break, not a fault of the peer's: it can be sent again.
 void TlsStream::end(Error reason) noexcept {
   live_ = false;
+  if (reason.is(Errc::corrupt))
+    reason = Error(Errc::peer_lost, reason.tried(), reason.found(), reason.remedy());
   owner_->on_ended(std::move(reason));
 }
 
