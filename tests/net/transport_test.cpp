@@ -339,8 +339,9 @@ hf::Task<void> move_to_other_shards(hf::Runtime* runtime) {
   auto heard = [](std::shared_ptr<Elsewhere> end) -> hf::Task<void> {
     co_await Recorder::until(
         [end] { return end->owner.got.size() == 100'000 && end->owner.sent == 1; });
-    end->transport.reset();
   };
+  // Only then: an end that hears of the other one's does not say any more what has left.
+  auto part = [](std::shared_ptr<Elsewhere> end) { end->transport.reset(); };
   auto begin_near = [=] { begin(near); };
   auto begin_far = [=] { begin(far); };
   co_await hf::call_on(runtime->shard(1), begin_near);
@@ -350,6 +351,10 @@ hf::Task<void> move_to_other_shards(hf::Runtime* runtime) {
   auto far_heard = [=] { return heard(far); };
   co_await hf::call_on(runtime->shard(1), near_heard);
   co_await hf::call_on(runtime->shard(2), far_heard);
+  auto part_near = [=] { part(near); };
+  auto part_far = [=] { part(far); };
+  co_await hf::call_on(runtime->shard(1), part_near);
+  co_await hf::call_on(runtime->shard(2), part_far);
 }
 
 }  // namespace
