@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <hyperframes/net/channel/state.hpp>
 #include <hyperframes/net/flow_control.hpp>
 #include <hyperframes/net/handshake.hpp>
 #include <hyperframes/net/key.hpp>
@@ -353,6 +354,11 @@ TEST_CASE("the tables of the wire's reference have the numbers that the code has
   has_row(frame_flag::prepaid, "prepaid");
   has_row(frame_flag::window, "window");
   has_row(capability::resume, "resume");
+  has_row(capability::channels, "channels");
+  const char* const channel_ops[] = {"open", "accepted", "refused", "data", "credit", "close"};
+  for (std::size_t op = 0; op < std::size(channel_ops); ++op) has_row(op + 1, channel_ops[op]);
+  static_assert(static_cast<std::size_t>(detail::ChannelOp::close) == std::size(channel_ops));
+  static_assert(static_cast<int>(hf::Errc::exhausted) == 4);  // what a refusal of a channel says
   const char* const message_kinds[] = {"tell",    "ask",       "reply", "failure", "down",  "exit",
                                        "monitor", "demonitor", "link",  "unlink",  "stream"};
   static_assert(std::size(message_kinds) == static_cast<std::size_t>(last_message_kind) + 1);
@@ -378,17 +384,19 @@ TEST_CASE("the tables of the wire's reference have the numbers that the code has
 
 TEST_CASE("the schema in the wire's reference is the one that the code is made of") {
   const std::string text = page();
-  std::ifstream schema(std::filesystem::path(HYPERFRAMES_SOURCE_DIR) / "net/handshake.fbs");
-  const std::regex field(R"(^  (\w+:[\w\[\]]+( = \w+)?;))");
+  const std::regex field(R"(^  (\w+:[\w\[\]]+( = \w+| \(required\))?;))");
   int fields = 0;
-  std::smatch match;
-  for (std::string line; std::getline(schema, line);) {
-    if (!std::regex_search(line, match, field)) continue;
-    INFO(match.str(1));
-    CHECK(text.find(match.str(1)) != std::string::npos);
-    ++fields;
+  for (const char* const file : {"net/handshake.fbs", "net/channel/channel.fbs"}) {
+    std::ifstream schema(std::filesystem::path(HYPERFRAMES_SOURCE_DIR) / file);
+    std::smatch match;
+    for (std::string line; std::getline(schema, line);) {
+      if (!std::regex_search(line, match, field)) continue;
+      INFO(match.str(1));
+      CHECK(text.find(match.str(1)) != std::string::npos);
+      ++fields;
+    }
   }
-  CHECK(fields == 14 + 11 + 1 + 3 + 2);
+  CHECK(fields == 14 + 11 + 1 + 3 + 2 + 2 + 2 + 1);
 }
 
 TEST_CASE("what a message costs is what the wire's reference says") {
