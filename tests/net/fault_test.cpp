@@ -81,7 +81,7 @@ TEST_CASE("a peer killed by SIGKILL fails what waits for it, and no other sessio
 
 TEST_CASE(
     "a frozen peer is declared down by its silence; what waits ends by its own deadline before") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(kinds_of_transports()));
   Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node client;
   const auto endpoint = victim.endpoint();
@@ -117,7 +117,7 @@ Standing standing_of(Node& node) {
 }  // namespace
 
 TEST_CASE("a peer that thaws in time goes on where it froze, and takes what was sent meanwhile") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(kinds_of_transports()));
   Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node client;
   const auto node = client.connect(victim.endpoint());

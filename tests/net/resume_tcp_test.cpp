@@ -58,7 +58,7 @@ TEST_CASE("through a proxy that resets connections at any byte each message come
   std::vector<std::thread> talkers;
   const auto talk = [&](Node& from, Talker& talker, Node& to, unsigned shard, std::uint64_t name) {
     talkers.emplace_back([&, shard, name, target = to.network.node_id()] {
-      const auto run = [&] { return talker.talk(&from.network, target, name, 500, 3'000'000); };
+      const auto run = [&] { return talker.talk(&from.network, target, name, 400, 800'000); };
       try {
         from.run(run, shard);
       } catch (const hf::Error&) {
@@ -132,7 +132,7 @@ TEST_CASE("a connection that breaks while it takes a link up is followed by anot
 }
 
 TEST_CASE("a connection that freezes is given up, and what was under way arrives over the next") {
-  const Over over(GENERATE(over_tcp()));
+  const Over over(GENERATE(Way::tcp, Way::tls_certificates));
   Node server, client;
   Proxy proxy(server.listen());
   const auto node = client.connect(proxy.endpoint());

@@ -149,8 +149,10 @@ TEST_CASE("a link heard in one direction only is noticed, and ended, as well") {
   CHECK(world.run_until([&] { return to_b.down_count == 1; }, hf::timing().heartbeat()));
 }
 
-TEST_CASE("messages arrive once and in order over a slow and lossy network") {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+namespace {
+
+void pour_through_losses(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     Checker check_a, check_b;
@@ -184,9 +186,20 @@ TEST_CASE("messages arrive once and in order over a slow and lossy network") {
   }
 }
 
-TEST_CASE(
-    "what a killed or cut-off sender had sent arrives as a clean prefix, without a duplicate") {
-  for (std::uint64_t seed = 1; seed <= 9; ++seed) {
+}  // namespace
+
+TEST_CASE("messages arrive once and in order over a slow and lossy network") {
+  pour_through_losses(1);
+}
+
+TEST_CASE("messages arrive once and in order over a lossy network, by many seeds", "[long]") {
+  pour_through_losses(40);
+}
+
+namespace {
+
+void lose_a_sender(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     Checker check;
@@ -199,7 +212,7 @@ TEST_CASE(
     auto pouring = world.start(b, 0, [&](hf::Runtime&) {
       return pour(&from.network, endpoint_of(a), seed, 100'000, &sent);
     });
-    world.run_for(std::chrono::milliseconds(1 + seed * 7));
+    world.run_for(std::chrono::milliseconds(1 + seed % 9 * 7));
     switch (seed % 3) {
       case 0: b.crash(hf::SimCrash::kill()); break;
       case 1: b.crash(hf::SimCrash::power_cut()); break;
@@ -226,6 +239,17 @@ TEST_CASE(
     CHECK(world.run_until([&] { return check.total == before + 50; }, 20s));
     CHECK(check.right);
   }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "what a killed or cut-off sender had sent arrives as a clean prefix, without a duplicate") {
+  lose_a_sender(3);
+}
+
+TEST_CASE("what a killed or cut-off sender had sent is a clean prefix, by many seeds", "[long]") {
+  lose_a_sender(60);
 }
 
 TEST_CASE("a node whose process sleeps through heartbeats does not blame its peer") {
@@ -290,8 +314,10 @@ hf::Task<void> send_from_many(net::Network* network, net::Endpoint to, std::uint
 
 }  // namespace
 
-TEST_CASE("large messages in flight together, from one sender and from many, both ways, arrive") {
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+namespace {
+
+void send_large_ones_together(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     to_a.react = to_b.react = [](net::Session&, Lane, Message) {};
@@ -312,6 +338,16 @@ TEST_CASE("large messages in flight together, from one sender and from many, bot
     CHECK(to_a.down_count == 0);
     CHECK(to_b.down_count == 0);
   }
+}
+
+}  // namespace
+
+TEST_CASE("large messages in flight together, from one sender and from many, both ways, arrive") {
+  send_large_ones_together(1);
+}
+
+TEST_CASE("large messages in flight together arrive, by many seeds", "[long]") {
+  send_large_ones_together(40);
 }
 
 namespace {
@@ -348,8 +384,10 @@ TEST_CASE("a session of many links comes up over a slow network, though others h
   CHECK(to_b.down_count == 0);
 }
 
-TEST_CASE("two simulated nodes that connect to each other at once have one session") {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+namespace {
+
+void connect_at_once(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     hf::SimWorld world({.seed = seed});
@@ -368,6 +406,17 @@ TEST_CASE("two simulated nodes that connect to each other at once have one sessi
     CHECK(to_a.down_count == 0);
     CHECK(to_b.down_count == 0);
   }
+}
+
+}  // namespace
+
+TEST_CASE("two simulated nodes that connect to each other at once have one session") {
+  connect_at_once(12);
+}
+
+TEST_CASE("two simulated nodes that connect to each other have one session, by many seeds",
+          "[long]") {
+  connect_at_once(200);
 }
 
 TEST_CASE("silent sockets are closed after the handshake's 5 seconds, and slow no real peer") {
@@ -547,8 +596,10 @@ class Chatter {
 
 }  // namespace
 
-TEST_CASE("asks, answers and granted messages on all lanes, both ways, through little memory") {
-  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+namespace {
+
+void chat_through_little_memory(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     Chatter at_a(to_a, seed), at_b(to_b, seed + 50);
@@ -590,6 +641,16 @@ TEST_CASE("asks, answers and granted messages on all lanes, both ways, through l
     world.run(a, 0, [&](hf::Runtime&) { return at_a.clear(); });
     world.run(b, 0, [&](hf::Runtime&) { return at_b.clear(); });
   }
+}
+
+}  // namespace
+
+TEST_CASE("asks, answers and granted messages on all lanes, both ways, through little memory") {
+  chat_through_little_memory(2);
+}
+
+TEST_CASE("asks, answers and granted messages through little memory, by many seeds", "[long]") {
+  chat_through_little_memory(40);
 }
 
 TEST_CASE("a send without a deadline of its own waits 5 seconds for credit, and no longer") {
@@ -710,8 +771,10 @@ TEST_CASE("closing a network says how many messages its peers have not acknowled
   a.resume();
 }
 
-TEST_CASE("a sender that loses its peer learns which of its messages that has") {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+namespace {
+
+void lose_a_receiver(std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     INFO("seed " << seed);
     Handler to_a, to_b;  // the world's nodes refer to them to the end
     hf::SimWorld world({.seed = seed});
@@ -734,7 +797,7 @@ TEST_CASE("a sender that loses its peer learns which of its messages that has") 
     auto pouring = world.start(b, 0, [&](hf::Runtime&) {
       return pour(&from.network, endpoint_of(a), seed, 100'000, &sent);
     });
-    world.run_for(std::chrono::milliseconds(5 + seed * 7));
+    world.run_for(std::chrono::milliseconds(5 + seed % 10 * 7));
     a.crash(hf::SimCrash::kill());
     CHECK(world.run_until([&] { return to_b.down_count == 1; }, 10s));
     CHECK_THROWS_AS(world.wait(pouring), hf::Error);
@@ -752,4 +815,14 @@ TEST_CASE("a sender that loses its peer learns which of its messages that has") 
     CHECK(down.text.find("it has acknowledged") != std::string::npos);
     session.reset();
   }
+}
+
+}  // namespace
+
+TEST_CASE("a sender that loses its peer learns which of its messages that has") {
+  lose_a_receiver(3);
+}
+
+TEST_CASE("a sender that loses its peer learns what that has, by many seeds", "[long]") {
+  lose_a_receiver(60);
 }

@@ -14,6 +14,10 @@ namespace net_test {
 inline auto transports() {
   return Catch::Generators::values({Way::tcp, Way::shm, Way::tls_key, Way::tls_certificates});
 }
+/// One of each kind, for what takes heartbeats of real time and comes after the handshake.
+inline auto kinds_of_transports() {
+  return Catch::Generators::values({Way::tcp, Way::shm, Way::tls_certificates});
+}
 /// Those over which nodes show nothing unless a test says so.
 inline auto bare_transports() { return Catch::Generators::values({Way::tcp, Way::shm}); }
 /// Those that a proxy can stand between.
