@@ -2,6 +2,7 @@
 #include <cassert>
 #include <cstring>
 #include <hyperframes/net/detail/little_endian.hpp>
+#include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/link.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -66,10 +67,6 @@ Buffer hold_here(Buffer buffer) {
 
 /// Ticks again: a process that sleeps while its link is broken loses no more than one of them.
 Duration window_step(Duration left) noexcept { return std::min(left, timing().heartbeat() / 8); }
-
-std::string text_of(const Error& error) {
-  return error.found().empty() ? error.code().message() : error.found();
-}
 
 bool is_answer(MessageKind kind) noexcept {
   return kind == MessageKind::reply || kind == MessageKind::failure;
@@ -950,7 +947,8 @@ void Link::obey() {
         unpromise_room(first.message_.envelope);
         first.failure_ = std::make_unique<Error>(
             Errc::too_large, "send a message of " + std::to_string(first.total_) + " bytes",
-            "the peer refused it: " + text_, "raise the receiver's budget or split the message");
+            "the peer refused it: " + printable(text_),
+            "raise the receiver's budget or split the message");
         first.wake();
       }
       lane.announced = 0;
@@ -993,8 +991,9 @@ void Link::obey() {
       peer_closed_ = true;
       owes_ack_ = true;
       later(flush_later_);
-      return begin_close(Error(Errc::closed, "use the session with " + transport_->peer(),
-                               "the peer closed it" + (text_.empty() ? "" : ": " + text_)));
+      return begin_close(
+          Error(Errc::closed, "use the session with " + transport_->peer(),
+                "the peer closed it" + (text_.empty() ? "" : ": " + printable(text_))));
     default: return;
   }
 }
@@ -1070,7 +1069,7 @@ void Link::break_off(Error reason) noexcept {
   next_ = {};
   ++breaks_;
   log::warning("link " + std::to_string(index()) + " to " + transport_->peer() +
-               " broke: " + reason.found() + "; " + std::to_string(unacknowledged()) +
+               " broke: " + text_of(reason) + "; " + std::to_string(unacknowledged()) +
                " messages wait for it to be taken up again");
   broken_ = std::move(reason);
   last_attempt_.clear();

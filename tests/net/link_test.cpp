@@ -294,6 +294,51 @@ TEST_CASE("a peer that refuses what was not announced gets no room that was not 
   }
 }
 
+namespace {
+
+hf::Task<void> send_and_note(net::SessionRef session, std::size_t size, std::string* text) {
+  try {
+    Message message;
+    message.body = hf::Buffer::heap(size);
+    co_await session->send(std::move(message), Lane::bulk, hf::after(5s));
+  } catch (const hf::Error& error) {
+    *text = error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("what a peer says for people reaches no log or terminal but as plain letters") {
+  const std::string words = "no\x1b[2Jway\n\xff";
+  const auto* const bytes = reinterpret_cast<const std::byte*>(words.data());
+  const std::vector<std::byte> payload(bytes, bytes + words.size());
+  WireNode node;
+  Wire& wire = node.add_wire();
+  std::string refused;
+  node.step([&] {
+    wire.lend(window);
+    hf::Shard::current()->spawn(send_and_note(node.session(), window, &refused));
+  });
+  node.step([&] {
+    const auto announced = wire.hear(FrameKind::announce);
+    REQUIRE(announced.size() == 1);
+    net::FrameHeader header;
+    header.kind = FrameKind::refuse;
+    header.lane = Lane::bulk;
+    header.message = announced[0].header.message;
+    wire.say(header, payload);
+  });
+  CHECK(refused.find("the peer refused it: no?[2Jway??") != std::string::npos);
+  std::string closed;
+  node.step([&] {
+    net::FrameHeader header;
+    header.kind = FrameKind::close;
+    wire.say(header, payload);
+    closed = node.session()->check(Message()).error().what();
+  });
+  CHECK(closed.find("the peer closed it: no?[2Jway??") != std::string::npos);
+}
+
 TEST_CASE("messages of all sizes arrive whole and in order, however their bytes are cut") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
