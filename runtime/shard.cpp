@@ -336,13 +336,22 @@ void Shard::remove_poller(Poller& poller) noexcept {
   }
 }
 
-// One may remove itself and others, and add some.
+// One may remove itself and others, and add some. Those for which a turn leaves no time come first
+// in the next one; half of it is for the groups.
 void Shard::poll_pollers() noexcept {
   if (pollers_.empty()) return;
+  const Time limit = now_ + options_.turn_time_limit / 2;
   polling_ = true;
-  for (std::size_t i = 0; i < pollers_.size(); ++i)
-    if (pollers_[i]) work_run_ += pollers_[i]->poll();
+  std::size_t polled = 0;
+  while (polled < pollers_.size()) {
+    Poller* const poller = pollers_[polled++];
+    const std::size_t did = poller ? poller->poll() : 0;
+    work_run_ += did;
+    if (did && reactor_->now() >= limit) break;
+  }
   polling_ = false;
+  std::rotate(pollers_.begin(), pollers_.begin() + static_cast<std::ptrdiff_t>(polled),
+              pollers_.end());
   std::erase(pollers_, nullptr);
 }
 

@@ -1,12 +1,16 @@
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
+#include <deque>
+#include <functional>
 #include <hyperframes/runtime/poller.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <random>
 #include <thread>
 
 #include "conformance.hpp"
+#include "manual.hpp"
 
 using namespace hyperframes;
 using namespace hyperframes::test;
@@ -125,4 +129,58 @@ TEST_CASE("a poller may take itself and others out, and add some, while it is po
   Bed bed(GENERATE(Catch::Generators::range(first_bed, 1)), 1);
   INFO(bed.name());
   bed.run([](Runtime&) { return meddle(); });
+}
+
+namespace {
+
+/// Has something to do in each turn, for which it takes that long.
+class Busy final : public Poller {
+ public:
+  Busy(Manual& manual, Duration takes) : manual_(manual), takes_(takes) {}
+  std::size_t poll() noexcept override {
+    ++polls;
+    manual_.let_pass(takes_);
+    return 1;
+  }
+  void arm() noexcept override {}
+  bool ready() const noexcept override { return true; }
+  void disarm() noexcept override {}
+  int polls = 0;
+
+ private:
+  Manual& manual_;
+  Duration takes_;
+};
+
+}  // namespace
+
+TEST_CASE("pollers have a part of a turn's time together, and those left out come first next") {
+  Manual manual;
+  std::deque<Busy> slow, quick;
+  for (int i = 0; i < 5; ++i) slow.emplace_back(manual, 1ms);
+  for (int i = 0; i < 5; ++i) quick.emplace_back(manual, 1us);
+  const auto add = [&](std::deque<Busy>& pollers) {
+    manual.on(0, [&] {
+      for (Busy& poller : pollers) manual.shard(0).add_poller(poller);
+    });
+  };
+  const auto most = [](const std::deque<Busy>& pollers) {
+    return std::ranges::max_element(pollers, {}, &Busy::polls)->polls;
+  };
+  const auto least = [](const std::deque<Busy>& pollers) {
+    return std::ranges::min_element(pollers, {}, &Busy::polls)->polls;
+  };
+  add(slow);
+  for (int turn = 0; turn < 15; ++turn) manual.turn(0);
+  CHECK(most(slow) == 3);  // one of the five in each turn
+  CHECK(least(slow) == 3);
+  manual.on(0, [&] {
+    for (Busy& poller : slow) manual.shard(0).remove_poller(poller);
+  });
+  add(quick);
+  for (int turn = 0; turn < 15; ++turn) manual.turn(0);
+  CHECK(least(quick) == 15);
+  manual.on(0, [&] {
+    for (Busy& poller : quick) manual.shard(0).remove_poller(poller);
+  });
 }
