@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <hyperframes/net/detail/little_endian.hpp>
+#include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/endpoint.hpp>
 
 namespace hyperframes::net::detail {
@@ -26,10 +27,7 @@ void put_text(std::byte* at, std::string_view text, std::size_t most) noexcept {
 
 std::string get_text(const std::byte* at, std::size_t most) {
   const auto* text = reinterpret_cast<const char*>(at);
-  std::string found(text, ::strnlen(text, most));
-  // It may be logged.
-  std::ranges::replace_if(found, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return found;
+  return printable(std::string(text, ::strnlen(text, most)));
 }
 
 std::string uri_of(const std::string& name) { return "shm://" + name; }
@@ -68,9 +66,11 @@ std::array<std::byte, ShmOffer::size> ShmOffer::encode() const noexcept {
   std::array<std::byte, size> bytes{};
   store_little(bytes.data(), magic);
   store_little(bytes.data() + 8, version);
-  store_little(bytes.data() + 12, std::uint32_t{refused});
-  store_little(bytes.data() + 16, layout.descriptors);
-  store_little(bytes.data() + 20, layout.data_bytes);
+  store_little(bytes.data() + 12, static_cast<std::uint32_t>(status));
+  if (status == Status::offer) {
+    store_little(bytes.data() + 16, layout.descriptors);
+    store_little(bytes.data() + 20, layout.data_bytes);
+  }
   put_text(bytes.data() + boot_id_at, boot_id, boot_id_bytes);
   put_text(bytes.data() + text_at, text, text_bytes);
   return bytes;
@@ -91,27 +91,32 @@ Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::strin
   ShmOffer offer;
   offer.version = load_little<std::uint32_t>(bytes.data() + 8);
   const auto status = load_little<std::uint32_t>(bytes.data() + 12);
-  offer.refused = status == 1;
+  offer.status = static_cast<ShmOffer::Status>(status);
   offer.layout.descriptors = load_little<std::uint32_t>(bytes.data() + 16);
   offer.layout.data_bytes = load_little<std::uint32_t>(bytes.data() + 20);
   offer.boot_id = get_text(bytes.data() + boot_id_at, ShmOffer::boot_id_bytes);
   offer.text = get_text(bytes.data() + text_at, ShmOffer::text_bytes);
-  if (offer.refused) return offer;
+  if (offer.refuses()) return offer;
   if (offer.version != ShmOffer::current_version)
     return Error(Errc::version_mismatch, tried,
                  "it lays memory out by version " + std::to_string(offer.version) +
                      ", this process by version " + std::to_string(ShmOffer::current_version),
                  "run the same release on both ends");
-  if (status) return corrupt("its message has status " + std::to_string(status));
+  if (offer.status == ShmOffer::Status::go_on) return offer;
+  if (offer.status != ShmOffer::Status::offer)
+    return corrupt("its message has status " + std::to_string(status));
   if (auto fault = offer.layout.fault(); !fault.empty()) return corrupt(std::move(fault));
   return offer;
 }
 
-std::string system_boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(file, text);
-  return text.substr(0, ShmOffer::boot_id_bytes);
+const std::string& system_boot_id() {
+  static const std::string text = [] {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string line;
+    std::getline(file, line);
+    return line.substr(0, ShmOffer::boot_id_bytes);
+  }();
+  return text;
 }
 
 // ---- Who is there
@@ -148,8 +153,12 @@ OwnDescriptor listen_at(const std::string& name, int flags) {
   const socklen_t length = address_of(name, address);
   OwnDescriptor listener = unix_socket(flags, tried);
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) < 0)
-    throw errno == EADDRINUSE ? name_taken(name, tried) : Error::system(errno, tried);
-  if (::listen(listener.get(), backlog) < 0) throw Error::system(errno, tried);
+    throw errno == EADDRINUSE ? name_taken(name, tried)
+                              : Error::system(errno, tried, "binding a Unix socket failed",
+                                              "see whether this process may use Unix sockets");
+  if (::listen(listener.get(), backlog) < 0)
+    throw Error::system(errno, tried, "listening on a Unix socket failed",
+                        "see whether this process may use Unix sockets");
   return listener;
 }
 
@@ -177,7 +186,7 @@ OwnDescriptor try_connect_to(const std::string& name) {
 
 // ---- Passing
 
-bool pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
   iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -196,7 +205,8 @@ bool pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept
   do {
     sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(bytes.size());
+  if (sent < 0) return errno;
+  return sent == static_cast<ssize_t>(bytes.size()) ? 0 : EAGAIN;
 }
 
 Passed receive_passed(int socket, std::size_t most_bytes) {
@@ -213,7 +223,9 @@ Passed receive_passed(int socket, std::size_t most_bytes) {
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0) throw Error::system(errno, "receive a message with descriptors");
+  if (got < 0)
+    throw Error::system(errno, "receive a peer's memory from a Unix socket", {},
+                        "see the peer's log");
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -231,13 +243,14 @@ Passed receive_passed(int socket, std::size_t most_bytes) {
 OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
   const std::size_t count = passed.descriptors.size();
   if (count == 1 && !passed.too_many) return std::move(passed.descriptors.front());
-  std::string found = "it passed " + std::to_string(count) + " descriptors instead of one";
-  if (passed.too_many)
-    found = count == 0 ? "it passed a descriptor, and this process may open no more"
-                       : "it passed more descriptors than the one of its memory";
-  throw Error(Errc::corrupt, tried, std::move(found),
-              count == 0 && passed.too_many ? "raise the open-files limit (ulimit -n)"
-                                            : "run the same release on both ends");
+  if (count == 0 && passed.too_many)
+    throw Error::system(EMFILE, tried, "a descriptor was passed, and the process may open no more",
+                        "raise the open-files limit (ulimit -n)");
+  throw Error(Errc::corrupt, tried,
+              passed.too_many
+                  ? "it passed more descriptors than the one of its memory"
+                  : "it passed " + std::to_string(count) + " descriptors instead of one",
+              "run the same release on both ends");
 }
 
 }  // namespace hyperframes::net::detail

@@ -5,15 +5,19 @@
 //   Passed passed = receive_passed(socket);         // when there is something to receive
 //
 // The meeting point is a Unix socket in the abstract namespace: it ends with its process, and is
-// seen by whoever shares the network namespace. Each side sends one message of 256 bytes with the
-// descriptor of its segment, the connecting one first:
+// seen by whoever shares the network namespace. Three messages of 256 bytes are exchanged: the
+// accepting side says that it has accepted, then each offers its segment, with the descriptor of
+// it, the connecting one first. So nobody makes memory for a process that is stopped:
 //
 //    0 u64 magic    8 u32 version   12 u32 status   16 u32 descriptors   20 u32 data bytes
 //   24 u64 zero    32 boot id, 64 bytes with zeros behind it            96 text, the same, 160
 //   bytes
 //
-// Status 0 is an offer, 1 a refusal, with the reason as text and no descriptor. Behind that the
-// socket carries nothing but doorbells, a byte each, and its end is the end of the peer's process.
+// Status 0 is an offer; 1 a refusal, with the reason as text; 2 says "go on"; 3 is a refusal for
+// lack of memory or descriptors, which may be over soon. Only an offer has a descriptor. Behind
+// that the socket carries nothing but doorbells, a byte each, and its end is the end of the peer's
+// process (or of the last child that it has forked, if one of them lives on without an exec: then
+// heartbeats tell).
 #pragma once
 
 #include <sys/types.h>
@@ -35,20 +39,23 @@ struct ShmOffer {
   static constexpr std::uint64_t magic = 0x006d68736d617266;  ///< "framshm" and a zero.
   static constexpr std::uint32_t current_version = 1;
 
+  enum class Status : std::uint32_t { offer = 0, refusal = 1, go_on = 2, lack = 3 };
+
   std::uint32_t version = current_version;
-  bool refused = false;
+  Status status = Status::offer;
   ShmLayout layout;
   std::string boot_id;
   std::string text;  ///< Why it refuses.
 
+  bool refuses() const noexcept { return status == Status::refusal || status == Status::lack; }
   std::array<std::byte, size> encode() const noexcept;
 };
 
 /// `peer` is who sent it, for the errors. Errc::corrupt, Errc::version_mismatch.
 Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::string& peer);
 
-/// Of the running system; empty if it can't be read.
-std::string system_boot_id();
+/// Of the running system; empty if it can't be read. Read once.
+const std::string& system_boot_id();
 
 /// Who is at the other end of a Unix socket.
 struct ShmPeer {
@@ -74,11 +81,13 @@ struct Passed {
   std::vector<OwnDescriptor> descriptors;
   bool too_many = false;  ///< Descriptors, more than there was room for.
 };
-/// `descriptor` -1: none. Never blocks. False if the peer is gone, or has left no room.
-bool pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;
+/// `descriptor` -1: none. Never blocks. 0, or the errno of what failed: EPIPE and ECONNRESET if the
+/// peer is gone, which may have left word of why.
+int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;
 /// Never blocks: the socket must be readable. Throws what the system says.
 Passed receive_passed(int socket, std::size_t most_bytes);
-/// The one descriptor that an offer comes with. Throws Errc::corrupt for none or several.
+/// The one descriptor that an offer comes with. Throws Errc::corrupt for none or several, and what
+/// the system says (EMFILE) if this process may open no more.
 OwnDescriptor only_descriptor(Passed& passed, const std::string& tried);
 
 }  // namespace hyperframes::net::detail

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/shm/ring.hpp>
 #include <hyperframes/net/shm/segment.hpp>
 #include <hyperframes/net/shm/setup.hpp>
@@ -38,6 +39,14 @@ constexpr std::size_t bell_bytes = 64;
 bool is_passing(std::int64_t result) noexcept { return result == -EINTR || result == -EAGAIN; }
 /// A Unix socket that the peer closed with doorbells unread in it says the latter.
 bool is_hang_up(std::int64_t result) noexcept { return result == 0 || result == -ECONNRESET; }
+
+/// Of memory or descriptors, which others may give back any time.
+bool is_lack(const Error& error) noexcept {
+  if (error.is(Errc::exhausted)) return true;
+  const int passing[] = {ENOMEM, EMFILE, ENFILE, ENOBUFS, ETOOMANYREFS, ENOSPC};
+  return error.code().category() == std::generic_category() &&
+         std::ranges::find(passing, error.code().value()) != std::end(passing);
+}
 
 /// What bytes are copied into when the owner has no place of its own for them.
 struct Chunk final : hyperframes::detail::Block {
@@ -118,9 +127,11 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   Task<void> accept_memory(Time deadline);
   Task<void> offer_memory(Time deadline);
   Task<void> make_memory();
+  Task<detail::ShmOffer> receive_message(detail::ShmOffer::Status wanted, Time deadline);
   Task<void> receive_offer(Time deadline);
+  void say_go_on();
   void send_offer();
-  void refuse(const std::string& why) noexcept;
+  void refuse(const Error& error) noexcept;
   void begin();
   Task<void> sleep(bool for_data, Time deadline);
 
@@ -177,6 +188,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   Side side_;
   ShmOptions options_;
   detail::ShmPeer peer_;
+  detail::Passed passed_;  ///< With the last message of the set-up.
   detail::ShmSegment own_, others_;
   detail::ShmLayout layout_of_others_;
   std::optional<Error> failure_;  ///< Of the set-up.
@@ -220,11 +232,12 @@ Task<void> ShmTransport::accept_memory(Time deadline) {
     if (const std::string objection = peer_.objection(); !objection.empty())
       throw Error(Errc::rejected, "let in a peer at " + endpoint_.to_string(), objection,
                   "run both as one user");
+    say_go_on();
     co_await receive_offer(deadline);
     co_await make_memory();
     send_offer();
   } catch (const Error& error) {
-    refuse(error.found().empty() ? error.code().message() : error.found());
+    refuse(error);
     throw;
   }
 }
@@ -234,6 +247,8 @@ Task<void> ShmTransport::offer_memory(Time deadline) {
     throw Error(Errc::rejected, "connect to " + endpoint_.to_string(),
                 "the name is taken by somebody else: " + objection,
                 "run both as one user, or choose another name");
+  // One that is stopped accepts nothing, and would pin what was passed to it until it goes on.
+  co_await receive_message(detail::ShmOffer::Status::go_on, deadline);
   co_await make_memory();
   send_offer();
   co_await receive_offer(deadline);
@@ -245,8 +260,9 @@ Task<void> ShmTransport::make_memory() {
   own_ = co_await offload([layout, huge] { return detail::ShmSegment::create(layout, huge); });
 }
 
-/// Attaches what the peer offers.
-Task<void> ShmTransport::receive_offer(Time deadline) {
+/// Its descriptors are in `passed_`. A refusal becomes its error.
+Task<detail::ShmOffer> ShmTransport::receive_message(detail::ShmOffer::Status wanted,
+                                                     Time deadline) {
   std::int64_t result = -EAGAIN;
   while (is_passing(result)) {
     Operation* operation = Operation::create(Operation::Kind::receive, socket_.get());
@@ -259,9 +275,24 @@ Task<void> ShmTransport::receive_offer(Time deadline) {
   if (result < 0) throw Error::system(static_cast<int>(-result), "receive from " + peer());
 
   const std::string tried = "exchange memory with " + peer();
-  detail::Passed passed = detail::receive_passed(socket_.get(), detail::ShmOffer::size);
-  const detail::ShmOffer offer = detail::decode_offer(passed.bytes, peer()).value();
-  if (offer.refused) throw Error(Errc::rejected, tried, "it refused: " + offer.text, "see its log");
+  passed_ = detail::receive_passed(socket_.get(), detail::ShmOffer::size);
+  detail::ShmOffer message = detail::decode_offer(passed_.bytes, peer()).value();
+  if (message.status == detail::ShmOffer::Status::lack)
+    throw Error(Errc::exhausted, tried, "it refused for now: " + message.text,
+                "try again once it has more");
+  if (message.refuses())
+    throw Error(Errc::rejected, tried, "it refused: " + message.text, "see its log");
+  if (message.status != wanted)
+    throw Error(Errc::corrupt, tried, "its messages come in another order",
+                "run the same release on both ends");
+  co_return message;
+}
+
+/// Attaches what the peer offers.
+Task<void> ShmTransport::receive_offer(Time deadline) {
+  const detail::ShmOffer offer =
+      co_await receive_message(detail::ShmOffer::Status::offer, deadline);
+  const std::string tried = "exchange memory with " + peer();
   if (offer.boot_id != detail::system_boot_id())
     throw Error(Errc::rejected, tried,
                 "it runs under another kernel: its boot id is '" + offer.boot_id +
@@ -269,27 +300,40 @@ Task<void> ShmTransport::receive_offer(Time deadline) {
                 "use tcp:// between hosts");
   layout_of_others_ = offer.layout;
   auto attach = [layout = offer.layout, tried,
-                 descriptor = detail::only_descriptor(passed, tried)]() mutable {
+                 descriptor = detail::only_descriptor(passed_, tried)]() mutable {
     return detail::ShmSegment::attach(std::move(descriptor), layout, tried);
   };
   others_ = co_await offload(std::move(attach));
   pass_failpoint_now("shm-attached");
 }
 
+void ShmTransport::say_go_on() {
+  detail::ShmOffer message;
+  message.status = detail::ShmOffer::Status::go_on;
+  if (detail::pass(socket_.get(), message.encode(), -1) != 0) throw peer_closed();
+}
+
+// A peer that is gone may have left word of why: that is received next.
 void ShmTransport::send_offer() {
   detail::ShmOffer offer;
   offer.layout = {options_.descriptors, options_.data_bytes};
   offer.boot_id = detail::system_boot_id();
   pass_failpoint_now("shm-before-offer");
-  if (!detail::pass(socket_.get(), offer.encode(), own_.descriptor())) throw peer_closed();
+  const int failure = detail::pass(socket_.get(), offer.encode(), own_.descriptor());
   own_.close_descriptor();
+  const bool gone = failure == EPIPE || failure == ECONNRESET;
+  if (gone && side_ == Side::accepting) throw peer_closed();
+  if (failure && !gone)
+    throw Error::system(failure, "pass memory to " + peer(), {},
+                        failure == ETOOMANYREFS ? "raise the open-files limit (ulimit -n)" : "");
   pass_failpoint_now("shm-after-offer");
 }
 
-void ShmTransport::refuse(const std::string& why) noexcept {
+void ShmTransport::refuse(const Error& error) noexcept {
   detail::ShmOffer refusal;
-  refusal.refused = true;
-  refusal.text = why;
+  refusal.status =
+      is_lack(error) ? detail::ShmOffer::Status::lack : detail::ShmOffer::Status::refusal;
+  refusal.text = detail::text_of(error);
   (void)detail::pass(socket_.get(), refusal.encode(), -1);
 }
 

@@ -8,7 +8,8 @@
 // Each byte is copied twice: by the sender into the shared memory, by the receiver out of it,
 // before anything looks at it, since the peer can change what it wrote at any time. A shard that is
 // awake looks into the memory itself, in every turn; one that sleeps is woken through a Unix
-// socket, whose end also says that the peer's process has ended. Nothing has a name in the file
+// socket, whose end also says that the peer's process has ended (heartbeats say so where a child
+// that it has forked lives on and holds the socket). Nothing has a name in the file
 // system, so nothing is left when a process is killed.
 //
 // Both processes run as one user, under one kernel, and see the same network namespace; process

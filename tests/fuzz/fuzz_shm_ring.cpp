@@ -141,7 +141,8 @@ void read_offer(std::span<const std::byte> bytes) {
   auto offer = decode_offer(bytes, "the peer");
   if (!offer) return;
   require(bytes.size() == ShmOffer::size, "an offer of another size");
-  if (offer->refused) return require(offer->text.size() <= 160, "a text without end");
+  if (offer->status != ShmOffer::Status::offer)
+    return require(offer->text.size() <= 160, "a text without end");
   require(offer->layout.fault().empty(), "a layout that can't be");
 }
 

@@ -27,12 +27,19 @@ namespace shm = hf::net::detail;
 class ShmCaller {
  public:
   explicit ShmCaller(const std::string& name) : socket_(shm::try_connect_to(name)) {}
+  /// Takes over what a listener has accepted.
+  explicit ShmCaller(shm::OwnDescriptor accepted) : socket_(std::move(accepted)) {}
   int socket() const { return socket_.get(); }
   static shm::ShmOffer offer(const shm::ShmLayout& layout = {}) {
     shm::ShmOffer offer;
     offer.layout = layout;
     offer.boot_id = shm::system_boot_id();
     return offer;
+  }
+  /// Waits until the listener has accepted, which it says. Throws what it says instead.
+  void begin() {
+    const shm::ShmOffer said = shm::decode_offer(hear().bytes, "the node").value();
+    if (said.status != shm::ShmOffer::Status::go_on) throw std::runtime_error(said.text);
   }
   /// What the listener says next; empty if it hangs up.
   shm::Passed hear() {
@@ -63,14 +70,29 @@ class ShmRawPeer {
  public:
   explicit ShmRawPeer(const std::string& name, const shm::ShmLayout& layout = {})
       : caller(name), own(shm::ShmSegment::create(layout, false)) {
-    if (!shm::pass(caller.socket(), ShmCaller::offer(layout).encode(), own.descriptor()))
+    caller.begin();
+    if (shm::pass(caller.socket(), ShmCaller::offer(layout).encode(), own.descriptor()) != 0)
       throw std::runtime_error("the offer did not go");
     shm::Passed passed = caller.hear();
     auto offer = shm::decode_offer(passed.bytes, "the node").value();
-    if (offer.refused) throw std::runtime_error("refused: " + offer.text);
+    if (offer.refuses()) throw std::runtime_error("refused: " + offer.text);
     others =
         shm::ShmSegment::attach(shm::only_descriptor(passed, "attach"), offer.layout, "attach");
     writer.emplace(own.memory(), others.memory(), layout);
+    reader.emplace(own.memory(), others.memory(), offer.layout);
+  }
+  /// The accepting end of it.
+  explicit ShmRawPeer(shm::OwnDescriptor accepted)
+      : caller(std::move(accepted)), own(shm::ShmSegment::create({}, false)) {
+    shm::ShmOffer go_on;
+    go_on.status = shm::ShmOffer::Status::go_on;
+    shm::pass(caller.socket(), go_on.encode(), -1);
+    shm::Passed passed = caller.hear();
+    const auto offer = shm::decode_offer(passed.bytes, "the node").value();
+    others =
+        shm::ShmSegment::attach(shm::only_descriptor(passed, "attach"), offer.layout, "attach");
+    shm::pass(caller.socket(), ShmCaller::offer().encode(), own.descriptor());
+    writer.emplace(own.memory(), others.memory(), shm::ShmLayout());
     reader.emplace(own.memory(), others.memory(), offer.layout);
   }
 
@@ -121,6 +143,14 @@ class ShmRawPeer {
     const RawPeer::Frame answer = receive_frame();
     if (answer.header.kind != hf::net::FrameKind::welcome) throw std::runtime_error("not welcome");
     return hf::net::decode_welcome(answer.payload).value();
+  }
+  /// The accepting side of a handshake.
+  void let_in(const hf::net::Challenge& challenge,
+              std::optional<std::uint64_t> delivered = std::nullopt) {
+    const auto hello = hf::net::decode_hello(receive_frame().payload).value();
+    send(encode(challenge));
+    receive_frame();
+    send(encode(hf::net::Welcome{hello.session, hello.link_index, delivered}));
   }
   /// Windows of so many bytes on each lane.
   void lend(std::uint64_t bytes) {

@@ -143,7 +143,7 @@ TEST_CASE("peer process: is another user", "[.][peer]") {
   ShmCaller caller(name);
   const shm::Passed answer = caller.hear();
   auto offer = shm::decode_offer(answer.bytes, "it");
-  report(offer && offer->refused && answer.descriptors.empty() ? offer.value().text : "let in");
+  report(offer && offer->refuses() && answer.descriptors.empty() ? offer.value().text : "let in");
   while (true) ::pause();
 }
 
@@ -172,6 +172,7 @@ namespace {
 std::string refusal_of(const net::Endpoint& endpoint, std::span<const std::byte> bytes,
                        std::vector<int> passed) {
   ShmCaller caller(endpoint.host);
+  caller.begin();
   iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 16)] = {};
   msghdr message{};
@@ -192,7 +193,7 @@ std::string refusal_of(const net::Endpoint& endpoint, std::span<const std::byte>
   auto offer = shm::decode_offer(answer.bytes, "the node");
   if (!offer) return offer.error().what();
   CHECK(caller.is_closed());
-  return offer->refused ? offer->text : "it was let in";
+  return offer->refuses() ? offer->text : "it was let in";
 }
 
 }  // namespace
@@ -241,36 +242,98 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
   CHECK(node.handler.down_count == 0);
 }
 
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes encoded(const shm::ShmOffer& message) {
+  const auto bytes = message.encode();
+  return {bytes.begin(), bytes.end()};
+}
+Bytes encoded(shm::ShmOffer::Status status, std::string text = {}) {
+  shm::ShmOffer message;
+  message.status = status;
+  message.text = std::move(text);
+  return encoded(message);
+}
+
+/// A listener that says `at_first`, waits for an offer if `answer` says something to that, and
+/// hangs up: the error of who connects to it.
+hf::Error error_of_connecting(Node& node, const std::string& name, const Bytes& at_first,
+                              const Bytes& answer = {}) {
+  const shm::OwnDescriptor listener = shm::listen_at(name);
+  std::thread liar([&] {
+    pollfd look{listener.get(), POLLIN, 0};
+    if (::poll(&look, 1, 30'000) != 1) return;
+    const shm::OwnDescriptor socket(::accept(listener.get(), nullptr, nullptr));
+    if (!at_first.empty()) shm::pass(socket.get(), at_first, -1);
+    if (answer.empty()) return;
+    look.fd = socket.get();
+    ::poll(&look, 1, 30'000);
+    shm::pass(socket.get(), answer, -1);
+    // What was not received would make a reset of the end.
+    ::recv(socket.get(), Bytes(512).data(), 512, 0);
+  });
+  const auto error = error_of([&] { node.connect(named(name)); });
+  liar.join();
+  return error;
+}
+
+}  // namespace
+
 TEST_CASE("a listener that refuses, lies or hangs up is an error of the connect, with the reason") {
+  using enum shm::ShmOffer::Status;
   Node node;
   const std::string name = "liar-" + std::to_string(::getpid());
-  const shm::OwnDescriptor listener = shm::listen_at(name);
-  const auto answer_with = [&](std::span<const std::byte> bytes, int descriptor) {
-    std::thread liar([&] {
-      pollfd look{listener.get(), POLLIN, 0};
-      if (::poll(&look, 1, 30'000) != 1) return;
-      const shm::OwnDescriptor socket(::accept(listener.get(), nullptr, nullptr));
-      look.fd = socket.get();
-      ::poll(&look, 1, 30'000);
-      if (!bytes.empty()) shm::pass(socket.get(), bytes, descriptor);
-      char bytes_of_offer[512];
-      while (::recv(socket.get(), bytes_of_offer, sizeof bytes_of_offer, 0) == 512) {
-      }
-    });
-    const auto error = error_of([&] { node.connect(named(name)); });
-    liar.join();
-    return std::string(error.what());
+  const auto instead = [&](const Bytes& bytes) {
+    return std::string(error_of_connecting(node, name, bytes).what());
   };
-  shm::ShmOffer refusal = ShmCaller::offer();
-  refusal.refused = true;
-  refusal.text = "not today";
-  CHECK(has(answer_with(refusal.encode(), -1), "not today"));
-  CHECK(has(answer_with(ShmCaller::offer().encode(), -1), "0 descriptors"));
-  CHECK(has(answer_with(std::vector<std::byte>(256), -1), "does not begin"));
-  CHECK(has(answer_with({}, -1), "closed"));
+  const auto behind = [&](const Bytes& bytes) {
+    return std::string(error_of_connecting(node, name, encoded(go_on), bytes).what());
+  };
   shm::ShmOffer old = ShmCaller::offer();
   old.version = 2;
-  CHECK(has(answer_with(old.encode(), -1), "version 2"));
+  for (const bool at_once : {true, false}) {
+    const auto text_of = [&](const Bytes& bytes) {
+      return at_once ? instead(bytes) : behind(bytes);
+    };
+    CHECK(has(text_of(encoded(refusal, "not today")), "not today"));
+    CHECK(has(text_of(encoded(lack, "no memory")), "refused for now: no memory"));
+    CHECK(has(text_of(Bytes(256)), "does not begin"));
+    CHECK(has(text_of(encoded(old)), "version 2"));
+  }
+  CHECK(has(instead({}), "closed"));
+  CHECK(has(instead(encoded(ShmCaller::offer())), "another order"));
+  CHECK(has(instead(encoded(go_on)), "closed"));
+  CHECK(has(behind(encoded(ShmCaller::offer())), "0 descriptors"));
+  CHECK(has(behind(encoded(go_on)), "another order"));
+}
+
+// Else it would pin the memory of each attempt for as long as it is stopped.
+TEST_CASE("a process that does not accept is given no memory") {
+  Node node;
+  const std::string name = "stopped-" + std::to_string(::getpid());
+  const shm::OwnDescriptor listener = shm::listen_at(name);
+  CHECK_THROWS_AS(node.connect(named(name), 200ms), hf::Error);
+  const shm::OwnDescriptor socket(::accept(listener.get(), nullptr, nullptr));
+  pollfd look{socket.get(), POLLIN, 0};
+  REQUIRE(::poll(&look, 1, 30'000) == 1);
+  const shm::Passed passed = shm::receive_passed(socket.get(), shm::ShmOffer::size);
+  CHECK(passed.bytes.empty());
+  CHECK(passed.descriptors.empty());
+}
+
+TEST_CASE("what could not be passed is an error with the reason of that") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const shm::OwnDescriptor near(ends[0]);
+  shm::OwnDescriptor far(ends[1]);
+  const Bytes bytes(256);
+  CHECK(shm::pass(near.get(), bytes, -1) == 0);
+  CHECK(shm::pass(near.get(), bytes, 4711) == EBADF);
+  far.reset();
+  const int gone = shm::pass(near.get(), bytes, -1);
+  CHECK((gone == EPIPE || gone == ECONNRESET));
 }
 
 TEST_CASE("a peer that connects and says nothing costs a socket, and its deadline only") {
@@ -423,6 +486,48 @@ TEST_CASE("a peer that gives up its memory, and lives, takes its link up again t
   CHECK(eventually([&] { return standing().resuming == 0; }));
   CHECK(standing().resumes == 1);
   CHECK(node.handler.down_count == 0);
+}
+
+TEST_CASE("a peer that lacks memory for the moment is asked again, and its link goes on") {
+  Node node;
+  const std::string name = "short-" + std::to_string(::getpid());
+  const shm::OwnDescriptor listener = shm::listen_at(name);
+  const auto accept = [&] {
+    pollfd look{listener.get(), POLLIN, 0};
+    if (::poll(&look, 1, 30'000) != 1) throw std::runtime_error("nobody came for 30 s");
+    return shm::OwnDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  };
+  net::Challenge challenge;
+  challenge.node = RawPeer::hello(4).node;
+  challenge.node.capabilities = net::capability::resume;
+  std::atomic<bool> done{false};
+  std::string failure;
+  std::thread host([&] {
+    try {
+      {
+        ShmRawPeer first(accept());
+        first.let_in(challenge);
+        if (!eventually([&] { return node.handler.ups == 1; })) return;
+        shm::break_off(first.own.memory());
+      }
+      {
+        const shm::OwnDescriptor refused = accept();
+        shm::pass(refused.get(), encoded(shm::ShmOffer::Status::lack, "no memory"), -1);
+      }
+      ShmRawPeer again(accept());
+      again.let_in(challenge, 0);
+      (void)eventually([&] { return done.load(); });
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  });
+  node.connect(named(name));
+  const auto standing = [&] { return node.run([&] { return standing_here(&node.network); }); };
+  CHECK(eventually([&] { return standing().resumes == 1; }));
+  CHECK(node.handler.down_count == 0);
+  done = true;
+  host.join();
+  CHECK(failure.empty());
 }
 
 // ---- Peers that die
