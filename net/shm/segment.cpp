@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
@@ -44,6 +46,11 @@ OwnDescriptor make_memfd(unsigned flags) noexcept {
   int made = ::memfd_create("hyperframes-shm", flags | MFD_NOEXEC_SEAL);
   if (made < 0 && errno == EINVAL) made = ::memfd_create("hyperframes-shm", flags);
   return OwnDescriptor(made);
+}
+
+std::string kernel_release() {
+  utsname system{};
+  return ::uname(&system) == 0 ? system.release : "";
 }
 
 /// 0, or the errno of what failed.
@@ -94,6 +101,12 @@ void OwnDescriptor::reset() noexcept {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
+bool seals_huge_pages(const std::string& release) {
+  unsigned version = 0, revision = 0;
+  if (std::sscanf(release.c_str(), "%u.%u", &version, &revision) != 2) return false;
+  return version > 5 || (version == 5 && revision >= 13);
+}
+
 std::string lack_in_cgroup(std::size_t bytes, const std::string& root, const std::string& own) {
   const auto at = own.find("0::/");
   if (at == own.npos) return {};
@@ -142,7 +155,7 @@ ShmSegment ShmSegment::create(const ShmLayout& layout, bool huge_pages) {
   segment.size_ = layout.bytes();
   const std::string tried =
       "allocate " + std::to_string(segment.size_) + " bytes of memory to share with a peer";
-  if (huge_pages && segment.size_ % huge_page_bytes == 0) {
+  if (huge_pages && segment.size_ % huge_page_bytes == 0 && seals_huge_pages(kernel_release())) {
     segment.descriptor_ = make_memfd(MFD_HUGETLB | MFD_HUGE_2MB);
     segment.huge_ = segment.descriptor_ && allocate(segment.descriptor(), segment.size_) == 0;
   }

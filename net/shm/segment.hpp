@@ -74,6 +74,10 @@ class ShmSegment {
   bool huge_ = false;
 };
 
+/// Whether a kernel of that release holds memory on huge pages to its seals: one that does not lets
+/// the peer write what is sealed against that. `release`: as uname(2) tells it.
+bool seals_huge_pages(const std::string& release);
+
 /// What the memory cgroup of this process, or one above it, still has room for: the kernel kills a
 /// process that allocates more. `root` is where the cgroups are mounted, `own` the text of
 /// /proc/self/cgroup. Empty if `bytes` fit, or what stands in the way.

@@ -111,6 +111,13 @@ TEST_CASE("more memory than there is is an error with its size, and leaves nothi
   CHECK(descriptors() == before);
 }
 
+TEST_CASE("huge pages are taken only where the kernel holds them to their seals") {
+  for (const char* release : {"5.13.0", "5.13", "6.1.0-18-amd64", "10.0.1"})
+    CHECK(seals_huge_pages(release));
+  for (const char* release : {"5.12.19", "5.4.0-150-generic", "4.19.0", "", "unknown"})
+    CHECK(!seals_huge_pages(release));
+}
+
 TEST_CASE("a child that forks off has none of the memory") {
   const ShmSegment own = ShmSegment::create(small, false);
   const pid_t child = ::fork();
