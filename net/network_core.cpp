@@ -638,7 +638,7 @@ Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
 Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline) {
   const std::string tried = "connect to " + endpoint.to_string();
   TransportProvider& provider = provider_of(endpoint, "connect to ");
-  const std::vector<Endpoint> addresses = co_await provider.resolve(endpoint);
+  const std::vector<Endpoint> addresses = co_await resolve(endpoint, deadline);
   std::string failures;
   std::optional<Error> refusal;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -669,6 +669,33 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline
   if (refusal) throw *refusal;
   throw Error(Errc::unreachable, tried, "no address answered: " + failures,
               "check that the peer runs and listens there, and that no firewall is between");
+}
+
+// What a name server is asked can't be called back, and it may be silent for half a minute: so that
+// goes on by itself.
+Task<std::vector<Endpoint>> NetworkCore::resolve(Endpoint endpoint, Time deadline) {
+  auto answer = std::make_shared<Answer>();
+  Shard::current()->spawn(ask_for_addresses(shared_from_this(), endpoint, answer));
+  try {
+    co_await answer->there.wait(deadline);
+  } catch (const Error& error) {
+    if (!error.is(Errc::deadline_exceeded)) throw;
+    throw Error(Errc::deadline_exceeded, "connect to " + endpoint.to_string(),
+                "its name was not resolved in time", "see whether the name server answers");
+  }
+  if (answer->failure) std::rethrow_exception(answer->failure);
+  co_return std::move(answer->addresses);
+}
+
+Task<void> NetworkCore::ask_for_addresses(std::shared_ptr<NetworkCore> self, Endpoint endpoint,
+                                          std::shared_ptr<Answer> answer) {
+  try {
+    answer->addresses =
+        co_await self->provider_of(endpoint, "connect to ").resolve(std::move(endpoint));
+  } catch (...) {
+    answer->failure = std::current_exception();
+  }
+  answer->there.set();
 }
 
 Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transport, Hello hello,

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <hyperframes/net/flow_control.hpp>
 #include <hyperframes/net/handshake.hpp>
@@ -165,6 +166,12 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     std::unique_ptr<Transport> transport;
     std::optional<std::uint64_t> delivered;
   };
+  /// What a name stands for.
+  struct Answer {
+    Event there;
+    std::vector<Endpoint> addresses;
+    std::exception_ptr failure;
+  };
   struct Attempt {
     std::uint64_t node = 0;
     bool done = false;  ///< False: another connection with that node is in the making.
@@ -203,6 +210,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   // Connecting.
   Hello make_hello(std::uint64_t session, std::uint32_t link);
   Task<Attempt> attempt(Endpoint endpoint, Time deadline);
+  Task<std::vector<Endpoint>> resolve(Endpoint endpoint, Time deadline);
+  static Task<void> ask_for_addresses(std::shared_ptr<NetworkCore> self, Endpoint endpoint,
+                                      std::shared_ptr<Answer> answer);
   Task<Greeting> greet(std::unique_ptr<Transport> transport, Hello hello, Time deadline);
   Task<Entered> enter(Greeting greeting, Time deadline);
   std::optional<Attempt> look_up(const NodeDescription& node);

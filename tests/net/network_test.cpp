@@ -4,10 +4,12 @@
 #include <catch2/catch_test_macros.hpp>
 #include <deque>
 #include <hyperframes/net/network.hpp>
+#include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <random>
 
+#include "../runtime/manual.hpp"
 #include "raw_peer.hpp"
 #include "support.hpp"
 #include "transports.hpp"
@@ -130,6 +132,45 @@ TEST_CASE(
   CHECK(error_of([&] {
           node.connect(net::Endpoint::parse("no-such-host.invalid"));
         }).is(hf::Errc::unreachable));
+}
+
+namespace {
+
+hf::Task<void> connect_and_note(net::detail::NetworkCore* core, net::Endpoint endpoint,
+                                std::optional<hf::Error>* failure) {
+  try {
+    co_await core->connect(endpoint, hf::after(1s));
+  } catch (const hf::Error& error) {
+    *failure = error;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a name server that does not answer costs a connect its deadline, and no more") {
+  hf::test::Manual manual;
+  Handler handler;
+  auto core = manual.on(0, [&] {
+    return std::make_shared<net::detail::NetworkCore>(manual.runtime(), net::Network::Options(),
+                                                      handler);
+  });
+  std::optional<hf::Error> failure;
+  const auto endpoint = net::Endpoint::parse("tcp://slow-to-resolve:6000");
+  manual.spawn([&] { return connect_and_note(core.get(), endpoint, &failure); });
+  manual.settle();
+  REQUIRE(manual.reactor().started.size() == 1);
+  CHECK(manual.reactor().cancels == 0);
+  CHECK(!failure);
+  manual.advance(2s);
+  REQUIRE(failure);
+  CHECK(failure->is(hf::Errc::deadline_exceeded));
+  CHECK(failure->tried().find("slow-to-resolve") != std::string::npos);
+  CHECK(failure->found().find("was not resolved in time") != std::string::npos);
+  // As of a call that can't be called back; its answer is for nobody.
+  CHECK(manual.reactor().cancels == 0);
+  manual.reactor().complete(manual.reactor().started.front(), -ENXIO);
+  manual.settle();
+  manual.on(0, [&] { core->stop_here(); });
 }
 
 TEST_CASE("a peer that accepts and says nothing costs a connect its deadline, and no more") {
