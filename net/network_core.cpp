@@ -377,13 +377,12 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
                   "purpose");
   std::optional<Endpoint> bound;
   std::optional<Error> failure;
+  std::vector<std::shared_ptr<TransportListener>> listeners;  // on all addresses, or on none
   for (Endpoint address : addresses) {
     if (bound) address.port = bound->port;
     try {
-      std::shared_ptr<TransportListener> listener = provider.listen(address);
-      if (!bound) bound = listener->endpoint();
-      if (!scope_) scope_ = std::make_unique<Scope>();
-      scope_->spawn(accept_from(std::move(listener)));
+      listeners.push_back(provider.listen(address));
+      if (!bound) bound = listeners.back()->endpoint();
     } catch (const Error& error) {
       // A name may stand for an address that this host does not have, such as ::1 without IPv6.
       const bool absent = error.code() == std::errc::address_not_available ||
@@ -393,6 +392,8 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
     }
   }
   if (!bound) throw *failure;
+  if (!scope_) scope_ = std::make_unique<Scope>();
+  for (auto& listener : listeners) scope_->spawn(accept_from(std::move(listener)));
   co_return *bound;
 }
 

@@ -1,8 +1,13 @@
 #include <dirent.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/combinators.hpp>
@@ -10,6 +15,7 @@
 #include <random>
 
 #include "../runtime/manual.hpp"
+#include "process.hpp"
 #include "raw_peer.hpp"
 #include "support.hpp"
 #include "transports.hpp"
@@ -171,6 +177,38 @@ TEST_CASE("a name server that does not answer costs a connect its deadline, and 
   manual.reactor().complete(manual.reactor().started.front(), -ENXIO);
   manual.settle();
   manual.on(0, [&] { core->stop_here(); });
+}
+
+TEST_CASE("peer process: listens on a name of two addresses", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  const auto hosts =
+      std::filesystem::temp_directory_path() / ("hosts-" + std::to_string(::getpid()));
+  std::ofstream(hosts) << "127.0.0.1 of-two\n127.0.0.2 of-two\n";
+  const bool mounted = ::unshare(CLONE_NEWNS) == 0 &&
+                       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                       ::mount(hosts.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+  std::filesystem::remove(hosts);
+  if (!mounted) return report("skip");
+  Node node;
+  for (const std::string taken : {"127.0.0.1", "127.0.0.2"}) {
+    Node occupant;
+    auto endpoint = occupant.listen("tcp://" + taken + ":0");
+    endpoint.host = "of-two";
+    const auto error = error_of([&] { node.listen(endpoint.to_string()); });
+    if (error.code() != std::errc::address_in_use) return report(error.what());
+    endpoint.host = taken == "127.0.0.1" ? "127.0.0.2" : "127.0.0.1";
+    const auto refusal = error_of([&] { occupant.connect(endpoint); });
+    if (refusal.found().find("Connection refused") == std::string::npos)
+      return report(refusal.what());
+  }
+  report("on all or none");
+}
+
+TEST_CASE("who can't listen on all addresses of a name listens on none of them") {
+  Process world("peer process: listens on a name of two addresses");
+  const std::string outcome = world.line();
+  if (outcome == "skip") SKIP("needs the right to mount");
+  CHECK(outcome == "on all or none");
 }
 
 TEST_CASE("a peer that accepts and says nothing costs a connect its deadline, and no more") {
