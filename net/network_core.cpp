@@ -237,6 +237,7 @@ std::shared_ptr<Installation> NetworkCore::make_installation(
   installation->transport = std::move(transport);
   installation->settings = entry.settings;
   installation->settings.index = link;
+  installation->closing = entry.closing;
   return installation;
 }
 
@@ -252,10 +253,13 @@ void NetworkCore::end_session(std::uint64_t node, const Error& reason) {
   const auto found = entries_.find(node);
   if (found == entries_.end()) return;
   const std::uint64_t number = found->second.number;
+  // Whatever has become of links that were still set up as it was closed.
+  const bool cut_short = found->second.closing && !found->second.ready;
+  const Error why = cut_short ? *found->second.closing : reason;
   entries_.erase(found);
   for (auto& shard : shards_)
     post(shard->shard(),
-         [number, reason](NetworkCore& core) { core.here().end_session(number, reason); });
+         [number, why](NetworkCore& core) { core.here().end_session(number, why); });
   changed_.pulse();
 }
 
@@ -276,12 +280,19 @@ void NetworkCore::request_close(std::uint64_t number, std::string why) {
     if (found == core.entries_.end() || core.stopping_) return;
     const Error reason(Errc::closed, "use the session with " + node_name(found->first),
                        "this node closed it" + (why.empty() ? "" : ": " + why));
-    for (auto& shard : core.shards_)
-      core.post(shard->shard(),
-                [number, reason](NetworkCore& core) { core.here().begin_close(number, reason); });
+    core.begin_close(found->second, reason);
     if (!core.scope_) core.scope_ = std::make_unique<Scope>();
     core.scope_->spawn(core.end_later(number, reason));
   });
+}
+
+/// Its links of now, and those that are still set up when they are.
+void NetworkCore::begin_close(Entry& entry, const Error& reason) {
+  entry.closing = reason;
+  for (auto& shard : shards_)
+    post(shard->shard(), [number = entry.number, reason](NetworkCore& core) {
+      core.here().begin_close(number, reason);
+    });
 }
 
 Task<void> NetworkCore::end_later(std::uint64_t number, Error reason) {
@@ -311,11 +322,7 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
   stopping_ = true;
   const Error reason(Errc::closed, "use a session", "this node closed its network");
   const std::uint64_t lost_before = co_await count_lost();
-  for (const auto& [node, entry] : entries_)
-    for (auto& shard : shards_)
-      post(shard->shard(), [number = entry.number, reason](NetworkCore& core) {
-        core.here().begin_close(number, reason);
-      });
+  for (auto& [node, entry] : entries_) begin_close(entry, reason);
   while (!entries_.empty() && Clock::now() < deadline) {
     try {
       co_await changed_.wait(deadline);

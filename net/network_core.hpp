@@ -39,6 +39,7 @@ struct Installation {
   std::unique_ptr<Transport> transport;
   Buffer first;  ///< Leaves before everything else; may be empty.
   LinkSettings settings;
+  std::optional<Error> closing;  ///< Its session is to end, for that reason.
 };
 
 /// A link that has broken, as its shard tells the directory.
@@ -147,6 +148,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     PeerInfo peer;
     Endpoint address;  ///< To connect to again; only if we had.
     LinkSettings settings;
+    std::optional<Error> closing;  ///< It is to end, for that reason.
   };
   struct Pending;
   class Connecting;
@@ -188,6 +190,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     return runtime_.shard(link % runtime_.shard_count());
   }
   void end_session(std::uint64_t node, const Error& reason);
+  void begin_close(Entry& entry, const Error& reason);
   Task<void> end_later(std::uint64_t number, Error reason);
   Task<std::uint64_t> count_lost();
 

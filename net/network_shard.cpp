@@ -40,6 +40,7 @@ Result<void> NetworkShard::install(Installation& installation) {
   link->start(std::move(installation.first));
   links_.push_back(std::move(link));
   if (is_new) handler().on_session_up(*session);
+  if (installation.closing) begin_close(installation.session, *installation.closing);
   return {};
 }
 

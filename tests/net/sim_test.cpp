@@ -419,6 +419,34 @@ TEST_CASE("two simulated nodes that connect to each other have one session, by m
   connect_at_once(200);
 }
 
+TEST_CASE("a network that closes while a session's links are set up ends with them, not later") {
+  for (int step = 0; step < 12; ++step) {
+    INFO("step " << step);
+    Handler to_a, to_b;  // the world's nodes refer to them to the end
+    hf::SimWorld world({.seed = 5});
+    world.network().default_link() = {30ms, 0ms, 100'000'000};
+    hf::SimNode &a = world.add_node({.shards = 4}), &b = world.add_node({.shards = 4});
+    start_program(world, a, to_a);
+    Program& from = start_program(world, b, to_b);
+    auto connecting = world.start(
+        b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 20s); });
+    REQUIRE(world.run_until([&] { return to_b.ups == 1; }, 5s));
+    world.run_for(step * 15ms);
+    const hf::Time begin = world.now();
+    const auto left = world.run(b, 0, [&](hf::Runtime&) { return from.network.close(60s); });
+    CHECK(left == 0);
+    CHECK(world.now() - begin < 5s);
+    CHECK(to_b.down_count == to_b.ups);
+    for (const auto& down : to_b.downs()) CHECK(down.code == hf::Errc::closed);
+    CHECK(world.run_until([&] { return to_a.down_count == to_a.ups; }, 5s));
+    try {
+      world.wait(connecting);
+    } catch (const hf::Error&) {
+      // It was under way.
+    }
+  }
+}
+
 TEST_CASE("silent sockets are closed after the handshake's 5 seconds, and slow no real peer") {
   Handler to_a, to_b;  // the world's nodes refer to them to the end
   hf::SimWorld world({.seed = 2});
