@@ -27,16 +27,20 @@ Task<Endpoint> Network::listen(Endpoint endpoint) {
 Task<SessionRef> Network::connect(Endpoint endpoint, Time deadline) {
   auto core = core_;
   auto connect = [core, endpoint, deadline] { return core->connect(endpoint, deadline); };
-  const std::uint64_t node = co_await call_on(core->home(), connect);
-  // Of a session that the peer began, this shard's link may still be on its way.
   while (true) {
-    SessionRef session = core->here().session(node);
-    if (session) co_return session;
-    if (Clock::now() >= deadline)
-      throw Error(Errc::deadline_exceeded, "connect to " + endpoint.to_string(),
-                  "its link to shard " + std::to_string(Shard::current()->index()) +
-                      " was not set up in time, or the session has ended");
-    co_await sleep_for(1ms);
+    const std::uint64_t node = co_await call_on(core->home(), connect);
+    auto goes_on = [core, node] { return core->has_session(node); };
+    // Of a session that the peer began, this shard's link may still be on its way; or the session
+    // has ended again, and another one is needed.
+    do {
+      SessionRef session = core->here().session(node);
+      if (session) co_return session;
+      if (Clock::now() >= deadline)
+        throw Error(Errc::deadline_exceeded, "connect to " + endpoint.to_string(),
+                    "its link to shard " + std::to_string(Shard::current()->index()) +
+                        " was not set up in time, or the session has ended");
+      co_await sleep_for(1ms);
+    } while (co_await call_on(core->home(), goes_on));
   }
 }
 

@@ -122,6 +122,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<std::uint64_t> connect(Endpoint endpoint, Time deadline);
   Task<std::uint64_t> close(Duration drain);
   void stop_directory();
+  bool has_session(std::uint64_t node) const noexcept { return entries_.contains(node); }
 
   // From any shard.
   void report_link_broken(std::uint64_t session, const BrokenLink& link);

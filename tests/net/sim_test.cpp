@@ -447,6 +447,37 @@ TEST_CASE("a network that closes while a session's links are set up ends with th
   }
 }
 
+namespace {
+
+hf::Task<void> connect_without_deadline(net::Network* network, net::Endpoint to) {
+  co_await network->connect(to, hf::no_deadline);
+}
+
+}  // namespace
+
+TEST_CASE("who waits for a session's link hears of the session's end, without a deadline too") {
+  Handler to_a, to_b;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 5});
+  world.network().default_link() = {30ms, 0ms, 100'000'000};
+  hf::SimNode &a = world.add_node({.shards = 2}), &b = world.add_node({.shards = 2});
+  Program& at_a = start_program(world, a, to_a);
+  Program& at_b = start_program(world, b, to_b);
+  auto connecting = world.start(
+      a, 0, [&](hf::Runtime&) { return only_connect(&at_a.network, endpoint_of(b), 20s); });
+  REQUIRE(world.run_until([&] { return to_b.ups == 1; }, 5s));
+  // It finds the session that the other side has begun, and waits for the second link of that.
+  auto waiting = world.start(
+      b, 1, [&](hf::Runtime&) { return connect_without_deadline(&at_b.network, endpoint_of(a)); });
+  world.run_for(130ms);
+  CHECK(to_b.ups == 1);
+  CHECK(!waiting.done());
+  a.crash(hf::SimCrash::kill());
+  CHECK(world.run_until([&] { return waiting.done(); }, 10s));
+  CHECK(to_b.down_count == 1);
+  CHECK_THROWS_AS(world.wait(waiting), hf::Error);
+  CHECK_THROWS_AS(world.wait(connecting), hf::Error);
+}
+
 TEST_CASE("silent sockets are closed after the handshake's 5 seconds, and slow no real peer") {
   Handler to_a, to_b;  // the world's nodes refer to them to the end
   hf::SimWorld world({.seed = 2});
