@@ -326,8 +326,11 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
   while (!entries_.empty() && Clock::now() < deadline) {
     try {
       co_await changed_.wait(deadline);
-    } catch (const Error& error) {
-      if (!error.is(Errc::deadline_exceeded)) throw;
+    } catch (const Error&) {
+      if (Clock::now() >= deadline) break;
+      // Who gives up waiting wants no port held, either.
+      if (scope_) scope_->cancel(Errc::shutting_down);
+      throw;
     }
   }
   // Until here links that broke were taken up again, so that what they have left arrives.

@@ -453,6 +453,14 @@ hf::Task<void> connect_without_deadline(net::Network* network, net::Endpoint to)
   co_await network->connect(to, hf::no_deadline);
 }
 
+hf::Task<void> give_up_closing(net::Network* network, std::error_code* code) {
+  try {
+    co_await hf::with_deadline(network->close(60s), hf::after(100ms));
+  } catch (const hf::Error& error) {
+    *code = error.code();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("who waits for a session's link hears of the session's end, without a deadline too") {
@@ -476,6 +484,22 @@ TEST_CASE("who waits for a session's link hears of the session's end, without a 
   CHECK(to_b.down_count == 1);
   CHECK_THROWS_AS(world.wait(waiting), hf::Error);
   CHECK_THROWS_AS(world.wait(connecting), hf::Error);
+}
+
+TEST_CASE("a network whose close was given up holds no port any more") {
+  Handler to_a, to_b, to_another;  // the world's nodes refer to them to the end
+  hf::SimWorld world({.seed = 5});
+  hf::SimNode &a = world.add_node(), &b = world.add_node();
+  start_program(world, a, to_a);
+  Program& from = start_program(world, b, to_b);
+  world.run(b, 0, [&](hf::Runtime&) { return only_connect(&from.network, endpoint_of(a), 5s); });
+  a.pause();
+  std::error_code code;
+  world.run(b, 0, [&](hf::Runtime&) { return give_up_closing(&from.network, &code); });
+  CHECK(code == hf::Errc::deadline_exceeded);
+  world.run_for(10ms);
+  CHECK_NOTHROW(start_program(world, b, to_another));
+  a.resume();
 }
 
 TEST_CASE("silent sockets are closed after the handshake's 5 seconds, and slow no real peer") {
