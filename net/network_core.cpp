@@ -18,6 +18,8 @@ namespace {
 
 // Fewer than what a peer lets shake hands at the same time.
 constexpr std::uint32_t links_at_once = 32;
+// Fewer still: when a network is there again, all the sessions over it begin at the same time.
+constexpr std::uint32_t taken_up_at_once = 16;
 
 void system_random(std::span<std::byte> into) {
   if (::RAND_bytes(reinterpret_cast<unsigned char*>(into.data()), static_cast<int>(into.size())) !=
@@ -225,6 +227,7 @@ NetworkCore::Entry NetworkCore::make_entry(const NodeDescription& node, std::uin
   entry.settings.reply_room = options_.reply_room_bytes;
   entry.settings.unsent_backlog_bytes = options_.unsent_backlog_bytes;
   entry.settings.resumable = node.capabilities & capability::resume;
+  entry.take_ups = std::make_shared<Semaphore>(taken_up_at_once);
   if (handler_.takes_channels()) entry.settings.channels = ~std::uint32_t{0};
   return entry;
 }
@@ -883,10 +886,15 @@ void NetworkCore::report_link_broken(std::uint64_t number, const BrokenLink& lin
 Task<void> NetworkCore::take_up_link(std::uint64_t number, BrokenLink link) {
   const Time until = after(link.window);
   Duration pause = timing().heartbeat() / 50;
+  const auto found = find(number);
+  if (found == entries_.end()) co_return;
+  const std::shared_ptr<Semaphore> turns = found->second.take_ups;
   while (true) {
-    const Time next = after(pause);
+    Time next = after(pause);
     std::optional<Error> failure;
     try {
+      const Semaphore::Permit turn = co_await turns->acquire(1);
+      next = after(spread(pause));
       co_await take_up_once(number, link, until);
       co_return;
     } catch (const Error& error) {
@@ -905,6 +913,13 @@ Task<void> NetworkCore::take_up_link(std::uint64_t number, BrokenLink link) {
     }
     pause = std::min(2 * pause, timing().heartbeat() / 8);
   }
+}
+
+/// From half of it to one and a half, so that those who lost the same network don't come together.
+Duration NetworkCore::spread(Duration pause) {
+  std::uint16_t chance = 0;
+  options_.random(std::as_writable_bytes(std::span(&chance, 1)));
+  return pause / 2 + pause * chance / 65536;
 }
 
 Task<void> NetworkCore::take_up_once(std::uint64_t number, BrokenLink link, Time until) {

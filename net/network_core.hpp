@@ -21,6 +21,7 @@
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/scope.hpp>
+#include <hyperframes/runtime/semaphore.hpp>
 #include <map>
 #include <memory>
 #include <optional>
@@ -150,6 +151,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     Endpoint address;  ///< To connect to again; only if we had.
     LinkSettings settings;
     std::optional<Error> closing;  ///< It is to end, for that reason.
+    std::shared_ptr<Semaphore> take_ups;
   };
   struct Pending;
   class Connecting;
@@ -231,6 +233,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
 
   // Connecting again.
   Task<void> take_up_link(std::uint64_t number, BrokenLink link);
+  Duration spread(Duration pause);
   /// One attempt at it. Throws why it failed.
   Task<void> take_up_once(std::uint64_t number, BrokenLink link, Time until);
   Task<Greeting> greet_again(std::uint64_t number, BrokenLink link, Time deadline);

@@ -243,6 +243,29 @@ TEST_CASE("a break and its end are told in the log, once each side, and in the s
   CHECK(count("\n") == 4);
 }
 
+// Else the nodes behind a network that is there again would push each other out of the handshake.
+TEST_CASE("of many links that broke together a session takes up 16 at a time, and then all") {
+  constexpr int links = 24, at_once = 16;
+  Pair pair(11, links, links);
+  REQUIRE(pair.to_a.ups == links);
+  const auto open = [&] { return static_cast<int>(pair.a.descriptor_count()); };
+  const int without = open() - links;
+  pair.world.network().default_link() = {30ms, 0ms, 100'000'000};
+  pair.world.network().reset(pair.a, pair.b);
+  int most = 0;
+  const hf::Time until = pair.world.now() + hf::timing().heartbeat();
+  for (int resumed = 0; resumed < links && pair.world.now() < until;) {
+    pair.world.run_for(4ms);
+    resumed = static_cast<int>(pair.of_a().resumes);
+    most = std::max(most, open() - without - resumed);
+  }
+  CHECK(most == at_once);
+  CHECK(pair.calm_down(hf::timing().heartbeat()));
+  CHECK(pair.of_b().resumes == links);
+  CHECK(pair.to_a.down_count == 0);
+  CHECK(pair.to_b.down_count == 0);
+}
+
 TEST_CASE("one link of several is taken up, while the others go on undisturbed") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     INFO("seed " << seed);
