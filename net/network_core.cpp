@@ -931,7 +931,7 @@ Task<void> NetworkCore::take_up_once(std::uint64_t number, BrokenLink link, Time
   Entered entered = co_await enter(std::move(greeting), deadline);
   if (!entered.transport || !entered.delivered)
     throw Error(Errc::rejected, "take up link " + std::to_string(link.index) + " again",
-                "the peer does not know it any more");
+                "the peer does not know it any more", "connect to it anew");
   auto resumption = std::make_shared<Resumption>();
   resumption->session = number;
   resumption->link = link.index;
@@ -950,7 +950,8 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
                                                      Time deadline) {
   const auto found = find(number);
   if (found == entries_.end())
-    throw Error(Errc::already_exists, "take up a link again", "its session has ended");
+    throw Error(Errc::already_exists, "take up a link again", "its session has ended",
+                "connect to the peer anew");
   const PeerInfo peer = found->second.peer;
   const Endpoint address = found->second.address;
   Hello hello = make_hello(found->second.peer_number, link.index);
@@ -960,7 +961,8 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
   const NodeDescription& node = greeting.challenge.node;
   if (node.node_id != peer.node_id)
     throw Error(Errc::peer_lost, "connect to " + address.to_string(),
-                node_name(node.node_id) + " answers there now");
+                node_name(node.node_id) + " answers there now",
+                "give each node an address of its own, and connect anew");
   if (node.incarnation != peer.incarnation) throw stale(node.node_id, node.incarnation);
   co_return greeting;
 }

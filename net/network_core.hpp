@@ -46,7 +46,7 @@ struct Installation {
 /// A link that has broken, as its shard tells the directory.
 struct BrokenLink {
   std::uint32_t index = 0;
-  std::uint64_t breaks = 0;     ///< The how manieth time.
+  std::uint64_t breaks = 0;     ///< Which break of the link, from 1.
   std::uint64_t delivered = 0;  ///< The last frame that this side has.
   Duration window{0};           ///< So long it waits to be taken up.
 };

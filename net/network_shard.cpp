@@ -1,3 +1,4 @@
+#include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/shard.hpp>
 
@@ -54,12 +55,15 @@ Result<void> NetworkShard::resume(Resumption& resumption) {
   const std::string tried = "take up link " + std::to_string(resumption.link) + " again";
   const SessionRef session(find(resumption.session));
   Link* const link = session ? find_link(*session, resumption.link) : nullptr;
-  if (!link) return Error(Errc::peer_lost, tried, "the session has ended");
+  if (!link) return Error(Errc::peer_lost, tried, "the session has ended", "connect anew");
   const bool answers_a_break = !resumption.welcome;
   if (answers_a_break && (!link->broken() || link->breaks() != resumption.breaks))
-    return Error(Errc::already_exists, tried, "it goes on already");
+    return Error(Errc::already_exists, tried, "it goes on already", "use it");
   auto delivered = link->prepare_resume(resumption.peer_delivered);
-  if (!delivered) return delivered.error();
+  if (!delivered) {
+    const Error& error = delivered.error();
+    return Error(error.code(), tried, text_of(error), error.remedy());  // the peer is told the text
+  }
   Buffer first;
   if (resumption.welcome) first = encode(Welcome{*resumption.welcome, resumption.link, *delivered});
   link->resume(std::move(resumption.transport), std::move(first), resumption.peer_delivered);
