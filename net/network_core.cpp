@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/shm/setup.hpp>
 #include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/net/tcp/tcp.hpp>
 #include <hyperframes/net/tls/tls.hpp>
@@ -25,13 +25,6 @@ void system_random(std::span<std::byte> into) {
   if (::RAND_bytes(reinterpret_cast<unsigned char*>(into.data()), static_cast<int>(into.size())) !=
       1)
     throw Error(Errc::internal, "get random bytes", "libcrypto refused");
-}
-
-std::string system_boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  std::getline(file, text);
-  return text.substr(0, 64);
 }
 
 Network::Options completed(Network::Options options) {

@@ -649,6 +649,7 @@ class ShmListener final : public TransportListener {
 class ShmProvider final : public TransportProvider {
  public:
   explicit ShmProvider(ShmOptions options) : options_(options) {
+    (void)detail::system_boot_id();  // while there are descriptors to read it with
     const detail::ShmLayout layout{options.descriptors, options.data_bytes};
     if (auto fault = layout.fault(); !fault.empty())
       throw Error(Errc::invalid_argument, "use shared memory", std::move(fault));
