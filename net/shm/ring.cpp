@@ -31,11 +31,12 @@ std::string ShmLayout::fault() const {
   return {};
 }
 
-void break_off(std::byte* own) noexcept {
-  words_of(own).broken_off.store(1, std::memory_order_release);
+void depart(std::byte* own, Departure how) noexcept {
+  words_of(own).given_up.store(static_cast<std::uint32_t>(how), std::memory_order_release);
 }
-bool has_broken_off(const std::byte* peer) noexcept {
-  return words_of(peer).broken_off.load(std::memory_order_acquire) == 1;
+Departure departure_of(const std::byte* peer) noexcept {
+  const std::uint32_t word = words_of(peer).given_up.load(std::memory_order_acquire);
+  return word <= 2 ? static_cast<Departure>(word) : Departure::none;
 }
 
 // ---- Writing

@@ -11,7 +11,7 @@
 // two words that say what its owner wants to be woken for, a ring of descriptors, and the memory
 // that those refer to:
 //
-//     0 u64 taken   128 u32 data_armed, u32 room_armed, u32 broken_off
+//     0 u64 taken   128 u32 data_armed, u32 room_armed, u32 given_up
 //     256.. descriptors   data_at().. data
 //
 // A descriptor is 16 bytes: u32 sequence, u32 length; u32 offset, u16 segment, u16 kind. It is
@@ -62,7 +62,7 @@ struct ShmWords {
   alignas(128) std::atomic<std::uint64_t> taken;  ///< Of the peer's pieces.
   alignas(128) std::atomic<std::uint32_t> data_armed;
   std::atomic<std::uint32_t> room_armed;
-  std::atomic<std::uint32_t> broken_off;  ///< 1: its owner lives, and ends this connection only.
+  std::atomic<std::uint32_t> given_up;  ///< How its owner left: 0 not at all, else as `Departure`.
 };
 static_assert(sizeof(ShmWords) == ShmLayout::descriptors_at);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -73,9 +73,16 @@ struct ShmDescriptor {
 };
 static_assert(sizeof(ShmDescriptor) == ShmLayout::descriptor_bytes);
 
-/// For the peer to see once the socket has ended: it was the connection, not this process.
-void break_off(std::byte* own) noexcept;
-bool has_broken_off(const std::byte* peer) noexcept;
+/// What a process says of the end of its socket before it makes one. One that dies, or whose
+/// socket somebody cuts, says nothing.
+enum class Departure : std::uint32_t {
+  none = 0,
+  broken_off = 1,  ///< It lives, and ends this connection only: the link goes on over another.
+  ended = 2,       ///< It is done with the link.
+};
+void depart(std::byte* own, Departure how) noexcept;
+/// `none` for what makes no sense.
+Departure departure_of(const std::byte* peer) noexcept;
 
 /// An armed word of our own.
 class ShmAlarm {

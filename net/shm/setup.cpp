@@ -1,7 +1,9 @@
 #include <hyperframes/net/shm/setup.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -138,6 +140,22 @@ ShmPeer peer_of(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &length) < 0)
     throw Error::system(errno, "ask who is at the other end of a Unix socket");
   return {found.pid, found.uid};
+}
+
+ShmProcess::ShmProcess(pid_t process) noexcept : process_(process) {
+#ifdef SYS_pidfd_open
+  if (process && !is_this_one())
+    handle_ = OwnDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+#endif
+}
+
+bool ShmProcess::is_this_one() const noexcept { return process_ == ::getpid(); }
+
+// Readable once it has ended, also if nobody has waited for it yet.
+bool ShmProcess::lives() const noexcept {
+  if (is_this_one()) return true;
+  pollfd look{handle_.get(), POLLIN, 0};
+  return handle_ && ::poll(&look, 1, 0) == 0;
 }
 
 // ---- Names

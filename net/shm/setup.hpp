@@ -67,6 +67,21 @@ struct ShmPeer {
 };
 ShmPeer peer_of(int socket);
 
+/// A process whose socket has ended, to see whether it has ended too: the system closes what a
+/// process has open some moments before that process is gone.
+class ShmProcess {
+ public:
+  ShmProcess() = default;
+  explicit ShmProcess(pid_t process) noexcept;
+  /// False as well if that can't be found out, as of a process in another namespace.
+  bool lives() const noexcept;
+  bool is_this_one() const noexcept;
+
+ private:
+  pid_t process_ = 0;
+  OwnDescriptor handle_;
+};
+
 /// Throws Errc::invalid_argument for a name that none can have.
 void check_shm_name(const std::string& name);
 /// `flags`: of socket(2), as the driver wants them. Throws with who has the name already.

@@ -88,6 +88,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
         bell_memory_(Buffer::heap(bell_bytes)) {}
   ~ShmTransport() override {
     stop();
+    if (writer_ && socket_) detail::depart(own_.memory(), detail::Departure::ended);
     close();
   }
 
@@ -168,6 +169,8 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   void ring(End& end) noexcept;
   void hang_up() noexcept;
   void end_after_hang_up(std::size_t pieces) noexcept;
+  /// How it was meant; nothing as long as that is not known.
+  std::optional<Error> reason_of_hang_up() const;
   bool breaks_here() noexcept;
 
   Error peer_closed() const {
@@ -198,6 +201,8 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   std::uint64_t bells_ = 0;
   bool hung_up_ = false;
   std::size_t last_pieces_ = 0;  ///< May still come after that.
+  detail::ShmProcess process_;   ///< From then on.
+  Time in_doubt_until_{};
 
   Owner* owner_ = nullptr;
   Operation* listening_ = nullptr;
@@ -426,7 +431,7 @@ Segments ShmTransport::abandon() noexcept {
   Segments batch = std::exchange(batch_, Segments());
   sending_ = false;
   left_ = 0;
-  detail::break_off(own_.memory());
+  detail::depart(own_.memory(), detail::Departure::broken_off);
   close();
   return batch;
 }
@@ -466,9 +471,25 @@ std::size_t ShmTransport::poll() noexcept {
 void ShmTransport::end_after_hang_up(std::size_t pieces) noexcept {
   last_pieces_ -= std::min(last_pieces_, pieces);
   if (reader_->has_piece() && last_pieces_ != 0) return;
-  end(detail::has_broken_off(others_.memory())
-          ? Error::system(ECONNRESET, "receive from " + peer(), "the peer has given it up")
-          : peer_closed());
+  auto reason = reason_of_hang_up();
+  if (!reason) last_pieces_ = layout_of_others_.descriptors;
+  // Some may have come between the last look at the ring and the one at the process.
+  if (reason && (!reader_->has_piece() || last_pieces_ == 0)) end(std::move(*reason));
+}
+
+// A process that dies says nothing, and is gone in a moment, which a poller can wait for.
+std::optional<Error> ShmTransport::reason_of_hang_up() const {
+  const auto broke = [this](const char* found) {
+    return Error::system(ECONNRESET, "receive from " + peer(), found);
+  };
+  switch (detail::departure_of(others_.memory())) {
+    case detail::Departure::broken_off: return broke("the peer has given it up");
+    case detail::Departure::ended: return peer_closed();
+    case detail::Departure::none: break;
+  }
+  if (!process_.lives()) return peer_closed();
+  if (!process_.is_this_one() && Clock::now() < in_doubt_until_) return std::nullopt;
+  return broke("the socket ended, and the peer's process lives");
 }
 
 /// The way in which a test breaks a link whose ends are both well.
@@ -587,6 +608,8 @@ bool ShmTransport::count_bells(std::int64_t result) noexcept {
 void ShmTransport::hang_up() noexcept {
   hung_up_ = true;
   last_pieces_ = layout_of_others_.descriptors;
+  process_ = detail::ShmProcess(peer_.process);
+  in_doubt_until_ = after(timing().heartbeat() / 4);
 }
 
 // A socket that is full of doorbells wakes the peer as well as one more would. Where the system has

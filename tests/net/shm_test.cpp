@@ -477,7 +477,7 @@ TEST_CASE("a peer that gives up its memory, and lives, takes its link up again t
     ShmRawPeer peer(endpoint.host);
     CHECK(!peer.enter(hello).delivered);
     REQUIRE(eventually([&] { return node.handler.ups == 1; }));
-    shm::break_off(peer.own.memory());
+    shm::depart(peer.own.memory(), shm::Departure::broken_off);
   }
   REQUIRE(eventually([&] { return standing().resuming == 1; }));
   hello.delivered = 0;
@@ -508,7 +508,7 @@ TEST_CASE("a peer that lacks memory for the moment is asked again, and its link 
         ShmRawPeer first(accept());
         first.let_in(challenge);
         if (!eventually([&] { return node.handler.ups == 1; })) return;
-        shm::break_off(first.own.memory());
+        shm::depart(first.own.memory(), shm::Departure::broken_off);
       }
       {
         const shm::OwnDescriptor refused = accept();
@@ -603,6 +603,42 @@ TEST_CASE("two processes talk over memory") {
   const auto endpoint = server.endpoint();
   CHECK(!try_to_talk(client, endpoint));
   CHECK(eventually([&] { return client.handler.count == 100; }));
+}
+
+TEST_CASE("a socket that ends without a word is a break only while its process lives") {
+  const Over over(Scheme::shm);
+  auto hello = RawPeer::hello(4);
+  hello.node.capabilities = net::capability::resume;
+  Node node;
+  const auto endpoint = node.listen();
+  const auto standing = [&] { return node.run([&] { return standing_here(&node.network); }); };
+  {
+    ShmRawPeer cut(endpoint.host);
+    cut.enter(hello);
+    REQUIRE(eventually([&] { return node.handler.ups == 1; }));
+    ::shutdown(cut.caller.socket(), SHUT_RDWR);
+    CHECK(eventually([&] { return standing().resuming == 1; }));
+    CHECK(node.handler.down_count == 0);
+  }
+  hello.node.node_id = 5;
+  {
+    ShmRawPeer done(endpoint.host);
+    done.enter(hello);
+    REQUIRE(eventually([&] { return node.handler.ups == 2; }));
+    shm::depart(done.own.memory(), shm::Departure::ended);
+  }
+  const auto has_lost = [&](std::uint64_t id) {
+    return eventually([&] {
+      for (const auto& down : node.handler.downs())
+        if (down.node == id && has(down.text, "process ended")) return true;
+      return false;
+    });
+  };
+  CHECK(has_lost(5));
+  Process dead("peer process: serves over memory", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
+  const std::uint64_t id = node.connect(dead.endpoint());
+  dead.signal(SIGKILL);
+  CHECK(has_lost(id));
 }
 
 TEST_CASE("a process killed at any step leaves nothing behind, and its peer is told") {
