@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <hyperframes/net/endpoint.hpp>
 #include <hyperframes/net/handshake.hpp>
 
 #include "handshake_generated.h"
@@ -60,9 +61,18 @@ bool read_bytes(const flatbuffers::Vector<std::uint8_t>* from, std::array<std::b
   return true;
 }
 
-bool read_proof(const flatbuffers::Vector<std::uint8_t>* from, std::optional<ProofBytes>& into) {
+/// True as well for none.
+template <std::size_t N>
+bool read_optional(const flatbuffers::Vector<std::uint8_t>* from,
+                   std::optional<std::array<std::byte, N>>& into) {
   if (!from) return true;
   return read_bytes(from, into.emplace());
+}
+
+bool read_name(const flatbuffers::String* from, std::string& into) {
+  if (!from) return true;
+  into = from->str();
+  return bool(Endpoint::try_parse("shm://" + into));
 }
 
 /// The fields that Hello and Challenge share; the name of the wrong one, or null.
@@ -109,28 +119,35 @@ std::vector<std::byte> blank_payload_of(const Challenge& challenge) {
   return {frame.data() + FrameHeader::size, frame.data() + frame.size()};
 }
 
+void append_number(std::vector<std::byte>& text, std::uint64_t number) {
+  for (int i = 0; i < 8; ++i, number >>= 8) text.push_back(static_cast<std::byte>(number & 0xff));
+}
+
+std::array<std::byte, 32> hmac(const Key& key, std::span<const std::byte> text) {
+  std::array<std::byte, 32> result;
+  unsigned size = 0;
+  const auto* done = ::HMAC(EVP_sha256(), key.bytes().data(), static_cast<int>(key.bytes().size()),
+                            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                            reinterpret_cast<unsigned char*>(result.data()), &size);
+  if (!done || size != result.size())
+    throw Error(Errc::internal, "compute HMAC-SHA-256", "libcrypto refused",
+                "check that OpenSSL's default provider is available");
+  return result;
+}
+
 ProofBytes prove(std::string_view label, const Key& key, std::span<const std::byte> hello_payload,
                  const Challenge& challenge) {
   const std::vector<std::byte> blank_payload = blank_payload_of(challenge);
   std::vector<std::byte> text;
   const auto append = [&text](std::span<const std::byte> bytes) {
     // With its length first, so that no two different transcripts have the same bytes.
-    std::uint64_t size = bytes.size();
-    for (int i = 0; i < 8; ++i, size >>= 8) text.push_back(static_cast<std::byte>(size & 0xff));
+    append_number(text, bytes.size());
     text.insert(text.end(), bytes.begin(), bytes.end());
   };
   append(std::as_bytes(std::span(label)));
   append(hello_payload);
   append(blank_payload);
-  ProofBytes proof;
-  unsigned size = 0;
-  const auto* done = ::HMAC(EVP_sha256(), key.bytes().data(), static_cast<int>(key.bytes().size()),
-                            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                            reinterpret_cast<unsigned char*>(proof.data()), &size);
-  if (!done || size != proof.size())
-    throw Error(Errc::internal, "compute HMAC-SHA-256", "libcrypto refused",
-                "check that OpenSSL's default provider is available");
-  return proof;
+  return hmac(key, text);
 }
 
 }  // namespace
@@ -171,10 +188,14 @@ Buffer encode(const Challenge& challenge) {
   const auto nonce = bytes_of(builder, challenge.nonce);
   flatbuffers::Offset<flatbuffers::Vector<std::uint8_t>> proof;
   if (challenge.proof) proof = bytes_of(builder, *challenge.proof);
+  flatbuffers::Offset<flatbuffers::String> shm_name;
+  if (!challenge.shm_name.empty()) shm_name = builder.CreateString(challenge.shm_name);
+  flatbuffers::Offset<flatbuffers::Vector<std::uint8_t>> shm_key;
+  if (challenge.shm_key) shm_key = bytes_of(builder, *challenge.shm_key);
   builder.Finish(fb::CreateChallenge(
       builder, challenge.protocol, node.node_id, node.incarnation, boot_id, node.capabilities,
       node.shard_count, node.max_message_bytes, node.max_fragment_bytes,
-      static_cast<fb::Authentication>(node.authentication), nonce, proof));
+      static_cast<fb::Authentication>(node.authentication), nonce, proof, shm_name, shm_key));
   return frame_of(FrameKind::challenge, builder);
 }
 
@@ -225,7 +246,11 @@ Result<Challenge> decode_challenge(std::span<const std::byte> payload) {
   challenge.protocol = table->protocol();
   if (const char* field = read_node(*table, challenge.node)) return wrong_field("challenge", field);
   if (!read_bytes(table->nonce(), challenge.nonce)) return wrong_field("challenge", "nonce");
-  if (!read_proof(table->proof(), challenge.proof)) return wrong_field("challenge", "proof");
+  if (!read_optional(table->proof(), challenge.proof)) return wrong_field("challenge", "proof");
+  if (!read_name(table->shm_name(), challenge.shm_name))
+    return wrong_field("challenge", "shm_name");
+  if (!read_optional(table->shm_key(), challenge.shm_key))
+    return wrong_field("challenge", "shm_key");
   if (challenge.proof) {
     challenge.received.assign(payload.begin(), payload.end());
     const auto at = table->proof()->data() - reinterpret_cast<const std::uint8_t*>(memory.data());
@@ -239,7 +264,7 @@ Result<Proof> decode_proof(std::span<const std::byte> payload) {
   const auto* table = verified<fb::Proof>(payload, memory);
   if (!table) return not_verified("proof");
   Proof proof;
-  if (!read_proof(table->proof(), proof.proof)) return wrong_field("proof", "proof");
+  if (!read_optional(table->proof(), proof.proof)) return wrong_field("proof", "proof");
   return proof;
 }
 
@@ -272,6 +297,17 @@ ProofBytes prove_accepting(const Key& key, std::span<const std::byte> hello_payl
 ProofBytes prove_connecting(const Key& key, std::span<const std::byte> hello_payload,
                             const Challenge& challenge) {
   return prove("hyperframes connect", key, hello_payload, challenge);
+}
+
+MemoryKey memory_key_for(const NodeDescription& peer, const Key& secret) {
+  std::vector<std::byte> text;
+  append_number(text, peer.node_id);
+  append_number(text, peer.incarnation);
+  return hmac(secret, text);
+}
+
+Key memory_proof_key(const MemoryKey& told, const std::optional<Key>& key) {
+  return Key(key ? hmac(*key, told) : told);
 }
 
 bool same_proof(const ProofBytes& a, const ProofBytes& b) noexcept {

@@ -29,6 +29,7 @@ namespace hyperframes::net {
 inline constexpr std::uint16_t protocol_min = 1, protocol_max = 1;
 using Nonce = std::array<std::byte, 32>;
 using ProofBytes = std::array<std::byte, 32>;
+using MemoryKey = std::array<std::byte, 32>;
 
 enum class Authentication : std::uint8_t { none = 0, shared_key = 1 };
 
@@ -49,8 +50,9 @@ std::string_view name(Check check) noexcept;
 
 /// Bits of `NodeDescription::capabilities`. What a node does not know of another, it does not use.
 namespace capability {
-inline constexpr std::uint64_t resume = 1;    ///< Takes up a link whose connection broke.
-inline constexpr std::uint64_t channels = 2;  ///< Takes messages on channels.
+inline constexpr std::uint64_t resume = 1;         ///< Takes up a link whose connection broke.
+inline constexpr std::uint64_t channels = 2;       ///< Takes messages on channels.
+inline constexpr std::uint64_t shared_memory = 4;  ///< Knows `Challenge::shm_name`.
 }  // namespace capability
 
 /// What a node says of itself, in a Hello and in a Challenge.
@@ -82,11 +84,17 @@ struct Challenge {
   NodeDescription node;
   Nonce nonce{};
   std::optional<ProofBytes> proof;
+  /// Where processes of its host reach it through memory; empty: nowhere. Only for a peer with the
+  /// capability.
+  std::string shm_name = {};
+  /// Over TLS with certificates, for that peer: what proofs through memory are made with.
+  std::optional<MemoryKey> shm_key = std::nullopt;
   /// Of one that was decoded, the payload as it came, but for its proof, which is zeros: what the
   /// proofs cover, fields of later releases among it. Empty: what `encode` makes of this one.
   std::vector<std::byte> received = {};
   friend bool operator==(const Challenge& a, const Challenge& b) {
-    return a.protocol == b.protocol && a.node == b.node && a.nonce == b.nonce && a.proof == b.proof;
+    return a.protocol == b.protocol && a.node == b.node && a.nonce == b.nonce &&
+           a.proof == b.proof && a.shm_name == b.shm_name && a.shm_key == b.shm_key;
   }
 };
 
@@ -130,6 +138,11 @@ ProofBytes prove_accepting(const Key& key, std::span<const std::byte> hello_payl
                            const Challenge& challenge);
 ProofBytes prove_connecting(const Key& key, std::span<const std::byte> hello_payload,
                             const Challenge& challenge);
+/// The `Challenge::shm_key` for that peer, of a process with that secret: none can be made from
+/// others.
+MemoryKey memory_key_for(const NodeDescription& peer, const Key& secret);
+/// What both prove to have through memory: what the one was told and, if they have a key, that too.
+Key memory_proof_key(const MemoryKey& told, const std::optional<Key>& key);
 /// In a time that does not depend on where they differ.
 bool same_proof(const ProofBytes& a, const ProofBytes& b) noexcept;
 

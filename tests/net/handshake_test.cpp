@@ -52,6 +52,10 @@ TEST_CASE("each handshake message is the same after a trip through its frame") {
   CHECK(decode_challenge(payload_of(encode(challenge))).value() == challenge);
   challenge.proof.emplace().fill(std::byte{1});
   CHECK(decode_challenge(payload_of(encode(challenge))).value() == challenge);
+  challenge.shm_name = "auto-0f.x";
+  CHECK(decode_challenge(payload_of(encode(challenge))).value() == challenge);
+  challenge.shm_key.emplace().fill(std::byte{3});
+  CHECK(decode_challenge(payload_of(encode(challenge))).value() == challenge);
   Proof proof;
   CHECK(decode_proof(payload_of(encode(proof))).value() == proof);
   proof.proof.emplace().fill(std::byte{2});

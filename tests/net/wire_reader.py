@@ -97,7 +97,7 @@ HELLO_FIELDS = [("protocol_min", "u16"), ("protocol_max", "u16"), ("node_id", "u
 CHALLENGE_FIELDS = [("protocol", "u16"), ("node_id", "u64"), ("incarnation", "u64"), ("boot_id", "text"),
                     ("capabilities", "u64"), ("shard_count", "u32"), ("max_message_bytes", "u64"),
                     ("max_fragment_bytes", "u32"), ("authentication", "u8"), ("nonce", "bytes"),
-                    ("proof", "bytes")]
+                    ("proof", "bytes"), ("shm_name", "text"), ("shm_key", "bytes")]
 PROOF_FIELDS = [("proof", "bytes")]
 WELCOME_FIELDS = [("session", "u64"), ("link_index", "u32"), ("delivered", "u64?")]
 REJECT_FIELDS = [("check", "u8"), ("text", "text")]
