@@ -4,10 +4,11 @@
 //   endpoint.host;                                          // "::1"
 //   endpoint.to_string();                                   // "tcp://[::1]:6000"
 //
-// `tcp://host[:port]` and `rdma://host[:port]` name a transport; `auto://host[:port]` starts over
-// TCP and moves to the best transport that both ends have; `shm://name` names a host-local meeting
-// point (a name of at most 64 letters, digits, '-', '_' and '.'). Reading one says nothing about
-// what this build can reach: who uses it refuses a transport that is missing (Errc::unsupported).
+// `tcp://host[:port]` and `rdma://host[:port]` name a transport; `auto://host[:port]` meets over
+// TCP and uses memory that both share if they can, else TCP; `shm://name` names a host-local
+// meeting point (a name of at most 64 letters, digits, '-', '_' and '.'). Reading one says nothing
+// about what this build can reach: who uses it refuses a transport that is missing
+// (Errc::unsupported).
 #pragma once
 
 #include <cstdint>

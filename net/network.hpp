@@ -76,12 +76,14 @@ class Network {
   /// Binds exactly the given address, or name (shm://), and accepts peers there until `close`.
   /// Returns it with the port that was picked. Without certificates or a key any address but
   /// loopback is refused (Errc::unauthenticated) unless the options say `insecure`. A name is
-  /// resolved; all its addresses are bound. Errc::unsupported for a transport that this build has
-  /// not.
+  /// resolved; all its addresses are bound. On auto:// it also accepts processes of this host
+  /// through memory, under a name that it tells them. Errc::unsupported for a transport that this
+  /// build has not.
   Task<Endpoint> listen(Endpoint endpoint);
 
   /// The session with the node at `endpoint`, as the calling shard sees it; connects if there is
-  /// none. Tries every address; Errc::unreachable lists each with its reason. Errc::rejected,
+  /// none. Tries every address; Errc::unreachable lists each with its reason. By auto:// it is made
+  /// through memory where both can, and goes on over TCP if that breaks. Errc::rejected,
   /// unauthenticated or version_mismatch: the peer's reason. Errc::deadline_exceeded;
   /// Errc::shutting_down after `close`.
   Task<SessionRef> connect(Endpoint endpoint, Time deadline);

@@ -1,8 +1,11 @@
+#include <fmt/format.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/net/shm/setup.hpp>
 #include <hyperframes/net/shm/shm.hpp>
@@ -11,6 +14,7 @@
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/reactor.hpp>
 #include <hyperframes/runtime/sleep.hpp>
 
 namespace hyperframes::net::detail {
@@ -114,6 +118,12 @@ Task<void> send_reject(std::unique_ptr<Transport> transport, Reject reject) {
   }
 }
 
+/// Of a peer that was to be reached through memory.
+void log_memory_failure(std::uint64_t node, const Error& error) {
+  log::info(node_name(node) +
+            " is on this host, and is reached over TCP all the same: " + error.what());
+}
+
 std::span<const std::byte> payload_of(const Buffer& frame) {
   return std::span<const std::byte>(frame.bytes()).subspan(FrameHeader::size);
 }
@@ -175,7 +185,7 @@ void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function
   target.post(new Posted(shared_from_this(), std::move(function)), group);
 }
 
-// Before there is something to choose from, auto:// is TCP.
+// What begins with auto:// begins over TCP.
 TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char* tried) const {
   const Scheme scheme = endpoint.scheme == Scheme::automatic ? Scheme::tcp : endpoint.scheme;
   if (const auto found = providers_.find(scheme); found != providers_.end()) return *found->second;
@@ -184,17 +194,18 @@ TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char
               "use tcp://, shm:// or auto://");
 }
 
-NodeDescription NetworkCore::describe() const {
+NodeDescription NetworkCore::describe(bool with_key) const {
   NodeDescription node;
   node.node_id = options_.node_id;
   node.incarnation = options_.incarnation;
   node.boot_id = options_.boot_id;
-  node.capabilities = capability::resume | (handler_.takes_channels() ? capability::channels : 0);
+  node.capabilities = capability::resume | capability::shared_memory |
+                      (handler_.takes_channels() ? capability::channels : 0);
   node.shard_count = runtime_.shard_count();
   node.max_message_bytes =
       ReceiveBudget(options_.receive_budget_bytes).largest_grant() - 2 * FrameHeader::size;
   node.max_fragment_bytes = static_cast<std::uint32_t>(options_.fragment_bytes);
-  node.authentication = options_.key ? Authentication::shared_key : Authentication::none;
+  node.authentication = with_key ? Authentication::shared_key : Authentication::none;
   return node;
 }
 
@@ -398,18 +409,67 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
     }
   }
   if (!bound) throw *failure;
-  if (!scope_) scope_ = std::make_unique<Scope>();
-  for (auto& listener : listeners) scope_->spawn(accept_from(std::move(listener)));
+  for (auto& listener : listeners) accept_on(std::move(listener), Door::known);
+  if (endpoint.scheme == Scheme::automatic) {
+    listen_in_memory();
+    bound->scheme = Scheme::automatic;
+  }
   co_return *bound;
 }
 
-Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener) {
+void NetworkCore::accept_on(std::shared_ptr<TransportListener> listener, Door door) {
+  if (!scope_) scope_ = std::make_unique<Scope>();
+  scope_->spawn(accept_from(std::move(listener), door));
+}
+
+/// Under a name that nobody has, and that peers are told who come by TCP.
+void NetworkCore::listen_in_memory() {
+  if (!shm_name_.empty() || !Shard::current()->reactor().has_system_descriptors()) return;
+  std::array<std::byte, 16> bytes;
+  options_.random(bytes);
+  Endpoint endpoint{Scheme::shm, "auto-", 0};
+  for (const std::byte byte : bytes) endpoint.host += fmt::format("{:02x}", byte);
+  MemoryKey secret;
+  options_.random(secret);
+  shm_secret_ = Key(secret);
+  try {
+    accept_on(providers_.at(Scheme::shm)->listen(endpoint), Door::told);
+    shm_name_ = endpoint.host;
+  } catch (const Error& error) {
+    log::warning(std::string("peers on this host will not share memory: ") + error.what());
+  }
+}
+
+// A key is proven on every transport. Certificates are shown over TLS only; so a peer is told there
+// what it has to prove elsewhere, and memory is no way around them.
+std::optional<Key> NetworkCore::key_for(Door door, const NodeDescription& peer) const {
+  if (door == Door::known || !options_.encryption.has_certificates()) return options_.key;
+  return memory_proof_key(memory_key_for(peer, *shm_secret_), options_.key);
+}
+
+Challenge NetworkCore::make_challenge(const Hello& hello, const Transport& transport,
+                                      bool with_key) {
+  Challenge challenge;
+  challenge.node = describe(with_key);
+  challenge.nonce = make_nonce();
+  const bool same_host = hello.node.boot_id == options_.boot_id && !shm_name_.empty();
+  if (!same_host || !(hello.node.capabilities & capability::shared_memory)) return challenge;
+  if (!options_.encryption.has_certificates()) {
+    if (transport.name() != "shm") challenge.shm_name = shm_name_;
+  } else if (transport.name() == "tls") {
+    challenge.shm_name = shm_name_;
+    challenge.shm_key = memory_key_for(hello.node, *shm_secret_);
+  }
+  return challenge;
+}
+
+Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener, Door door) {
   while (true) {
     std::unique_ptr<Transport> transport;
     bool failed = false;
     try {
       transport = co_await listener->accept();
-      scope_->spawn(serve(std::move(transport)));
+      scope_->spawn(serve(std::move(transport), door));
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
       log::warning(error.what());
@@ -429,12 +489,12 @@ Task<void> NetworkCore::accept_from(std::shared_ptr<TransportListener> listener)
   }
 }
 
-Task<void> NetworkCore::serve(std::unique_ptr<Transport> transport) {
+Task<void> NetworkCore::serve(std::unique_ptr<Transport> transport, Door door) {
   hyperframes::detail::PromiseBase& promise = co_await CurrentPromise{};
   Pending pending(*this, promise.cancel);
   try {
-    co_await with_cancellation(
-        pending.cancel, shake_hands(std::move(transport), after(timing().handshake_deadline())));
+    co_await with_cancellation(pending.cancel, shake_hands(std::move(transport), door,
+                                                           after(timing().handshake_deadline())));
   } catch (const Error& error) {
     note_refusal(error);
   } catch (const std::exception& error) {
@@ -453,27 +513,25 @@ void NetworkCore::note_refusal(const Error& error) {
   log::warning(std::string("a peer was not let in: ") + error.what());
 }
 
-Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Time deadline) {
+Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Door door,
+                                    Time deadline) {
   std::optional<Reject> reject;
   std::optional<Error> failure;
   Hello hello;
   try {
     auto first = co_await read_frame(transport.get(), deadline);
     hello = expect(first, FrameKind::hello, &decode_hello, *transport);
-    reject = check(hello, describe());
+    const std::optional<Key> key = key_for(door, hello.node);
+    reject = check(hello, describe(key.has_value()));
     if (!reject) {
-      Challenge challenge;
-      challenge.node = describe();
-      challenge.nonce = make_nonce();
-      if (options_.key)
-        challenge.proof = prove_accepting(*options_.key, first.second.bytes(), challenge);
+      Challenge challenge = make_challenge(hello, *transport, key.has_value());
+      if (key) challenge.proof = prove_accepting(*key, first.second.bytes(), challenge);
       co_await transport->send_all(encode(challenge), deadline);
       auto second = co_await read_frame(transport.get(), deadline);
       const Proof proof = expect(second, FrameKind::proof, &decode_proof, *transport);
-      if (options_.key &&
+      if (key &&
           (!proof.proof ||
-           !same_proof(*proof.proof,
-                       prove_connecting(*options_.key, first.second.bytes(), challenge))))
+           !same_proof(*proof.proof, prove_connecting(*key, first.second.bytes(), challenge))))
         reject =
             Reject{Check::authentication, "your proof is wrong: give both nodes the same key file"};
     }
@@ -617,7 +675,7 @@ std::optional<std::string> NetworkCore::too_many_links(const NodeDescription& no
 
 Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link) {
   Hello hello;
-  hello.node = describe();
+  hello.node = describe(options_.key.has_value());
   hello.session = session;
   hello.link_index = link;
   hello.nonce = make_nonce();
@@ -626,11 +684,13 @@ Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link) {
 
 Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
   auto self = shared_from_this();
+  Memory memory;
+  memory.wanted = endpoint.scheme == Scheme::automatic;
   while (true) {
     if (stopping_)
       throw Error(Errc::shutting_down, "connect to " + endpoint.to_string(),
                   "the network is closed");
-    const Attempt made = co_await attempt(endpoint, deadline);
+    const Attempt made = co_await attempt(endpoint, &memory, deadline);
     if (made.done) co_return made.node;
     // Another connection with that node is in the making: see what becomes of it.
     const Time look_again = std::min(deadline, after(20ms));
@@ -642,7 +702,7 @@ Task<std::uint64_t> NetworkCore::connect(Endpoint endpoint, Time deadline) {
   }
 }
 
-Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline) {
+Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Memory* memory, Time deadline) {
   const std::string tried = "connect to " + endpoint.to_string();
   TransportProvider& provider = provider_of(endpoint, "connect to ");
   const std::vector<Endpoint> addresses = co_await resolve(endpoint, deadline);
@@ -657,23 +717,25 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Time deadline
     std::optional<Greeting> greeting;
     try {
       auto transport = co_await provider.connect(addresses[i], until);
-      greeting = co_await greet(std::move(transport), make_hello(++next_session_, 0), until);
+      greeting =
+          co_await greet(std::move(transport), make_hello(++next_session_, 0), options_.key, until);
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
       if (error.is(Errc::rejected) || error.is(Errc::unauthenticated) ||
           error.is(Errc::version_mismatch))
         refusal = error;
-      failures += (failures.empty() ? "" : "; ") + addresses[i].to_string() + ": " +
-                  (error.found().empty() ? error.code().message() : error.found());
+      failures += (failures.empty() ? "" : "; ") + addresses[i].to_string() + ": " + text_of(error);
     }
     if (!greeting) continue;
     if (const auto known = look_up(greeting->challenge.node)) co_return *known;
     const std::uint64_t node = greeting->challenge.node.node_id;
     const Connecting connecting(*this, node);  // before anything else can run
-    const bool opened = co_await open_session(addresses[i], std::move(*greeting), deadline);
+    const bool opened = co_await open_session(addresses[i], std::move(*greeting), memory, deadline);
     co_return Attempt{node, opened};
   }
   if (refusal) throw *refusal;
+  if (!memory->failure.empty()) failures += "; before that, " + memory->failure;
+  if (memory->wanted) failures += "; shared memory: a peer that answers would say where";
   throw Error(Errc::unreachable, tried, "no address answered: " + failures,
               "check that the peer runs and listens there, and that no firewall is between");
 }
@@ -706,8 +768,9 @@ Task<void> NetworkCore::ask_for_addresses(std::shared_ptr<NetworkCore> self, End
 }
 
 Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transport, Hello hello,
-                                               Time deadline) {
+                                               std::optional<Key> key, Time deadline) {
   Greeting greeting;
+  hello.node.authentication = key ? Authentication::shared_key : Authentication::none;
   greeting.hello = hello;
   greeting.hello_frame = encode(hello);
   co_await transport->send_all(greeting.hello_frame, deadline);
@@ -725,10 +788,10 @@ Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transp
   if (node.node_id == options_.node_id && node.incarnation == options_.incarnation)
     throw Error(Errc::rejected, "connect to " + transport->peer(), "it is this node itself",
                 "give the address of another node");
-  if (options_.key) {
+  if (key) {
     const auto& proof = greeting.challenge.proof;
     const bool right =
-        proof && same_proof(*proof, prove_accepting(*options_.key, payload_of(greeting.hello_frame),
+        proof && same_proof(*proof, prove_accepting(*key, payload_of(greeting.hello_frame),
                                                     greeting.challenge));
     if (!right) {
       const Reject reject{Check::authentication,
@@ -740,6 +803,7 @@ Task<NetworkCore::Greeting> NetworkCore::greet(std::unique_ptr<Transport> transp
     }
   }
   greeting.transport = std::move(transport);
+  greeting.key = std::move(key);
   co_return greeting;
 }
 
@@ -763,9 +827,9 @@ std::optional<NetworkCore::Attempt> NetworkCore::look_up(const NodeDescription& 
 Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) {
   Transport& transport = *greeting.transport;
   Proof proof;
-  if (options_.key)
+  if (greeting.key)
     proof.proof =
-        prove_connecting(*options_.key, payload_of(greeting.hello_frame), greeting.challenge);
+        prove_connecting(*greeting.key, payload_of(greeting.hello_frame), greeting.challenge);
   co_await transport.send_all(encode(proof), deadline);
   auto answer = co_await read_frame(&transport, deadline);
   if (answer.first.kind == FrameKind::reject) {
@@ -780,20 +844,83 @@ Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) 
   co_return Entered{std::move(greeting.transport), welcome.delivered};
 }
 
+// The name is no more than an address: who answers there, and who is let in, shows who it is by a
+// handshake. Where certificates say that, by having what was told over TLS.
+void NetworkCore::find_memory(const Greeting& greeting, Memory& memory) const {
+  memory.place.reset();
+  const Challenge& challenge = greeting.challenge;
+  const bool same_host = challenge.node.boot_id == options_.boot_id &&
+                         Shard::current()->reactor().has_system_descriptors();
+  if (!memory.wanted || challenge.shm_name.empty() || !same_host) return;
+  std::optional<Key> key = options_.key;
+  if (options_.encryption.has_certificates()) {
+    if (!challenge.shm_key || greeting.transport->name() != "tls") return;
+    key = memory_proof_key(*challenge.shm_key, options_.key);
+  }
+  memory.place = Place{{Scheme::shm, challenge.shm_name, 0}, std::move(key)};
+}
+
+/// Through memory if the peer has some and that works, else over the connection of the greeting.
+Task<NetworkCore::Entered> NetworkCore::enter_first(Greeting greeting, Memory* memory,
+                                                    Time deadline) {
+  find_memory(greeting, *memory);
+  if (memory->place) {
+    const NodeDescription& answers = greeting.challenge.node;
+    const Identity node{answers.node_id, answers.incarnation};
+    const Hello hello = make_hello(greeting.hello.session, 0);
+    auto shared = co_await try_memory(*memory->place, node, hello, deadline);
+    if (shared) co_return co_await enter(std::move(*shared), deadline);
+    log_memory_failure(node.node_id, shared.error());
+    memory->failure = memory->place->endpoint.to_string() + ": " + text_of(shared.error());
+    memory->wanted = false;
+  }
+  co_return co_await enter(std::move(greeting), deadline);
+}
+
+Task<NetworkCore::Greeting> NetworkCore::greet_at(Place place, Identity node, Hello hello,
+                                                  Time deadline) {
+  const Endpoint address = place.endpoint;
+  auto transport = co_await provider_of(address, "connect to ").connect(address, deadline);
+  Greeting greeting = co_await greet(std::move(transport), hello, place.key, deadline);
+  const NodeDescription& answers = greeting.challenge.node;
+  if (Identity{answers.node_id, answers.incarnation} != node)
+    throw Error(Errc::peer_lost, "connect to " + address.to_string(),
+                "another node answers there than a moment ago");
+  co_return greeting;
+}
+
+// Of the first link, the peer waits for the proof on the other connection meanwhile.
+Task<Result<NetworkCore::Greeting>> NetworkCore::try_memory(Place place, Identity node, Hello hello,
+                                                            Time deadline) {
+  const Time now = Clock::now();
+  const Duration left = deadline == no_deadline ? timing().default_deadline() : deadline - now;
+  const Time soon = after(std::min<Duration>(left, timing().handshake_deadline()) / 2);
+  try {
+    co_return co_await greet_at(place, node, hello, soon);
+  } catch (const Error& error) {
+    if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
+    co_return error;
+  } catch (const std::exception& error) {
+    co_return Error(Errc::internal, "connect to " + place.endpoint.to_string(), error.what());
+  }
+}
+
 /// False: the peer prefers another connection between us.
-Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Time deadline) {
+Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Memory* memory,
+                                     Time deadline) {
   const NodeDescription node = greeting.challenge.node;
   const std::uint64_t session = greeting.hello.session;
   std::uint64_t number = 0;
   std::optional<Error> failure;
   try {
-    Entered entered = co_await enter(std::move(greeting), deadline);
+    Entered entered = co_await enter_first(std::move(greeting), memory, deadline);
     std::unique_ptr<Transport> first = std::move(entered.transport);
     const bool wanted = first && !entries_.contains(node.node_id) && !stopping_;
     if (!wanted) co_return false;
     Entry entry = make_entry(node, session, true, *first);
     number = entry.number;
     entry.address = address;
+    if (memory->wanted) entry.memory = memory->place;
     for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
     entries_.emplace(node.node_id, std::move(entry));
     co_await open_links(number, address, std::move(first), deadline);
@@ -806,7 +933,9 @@ Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Time d
     failure = Error(Errc::internal, "connect to " + address.to_string(), error.what());
   }
   if (number && find(number) != entries_.end()) end_session(node.node_id, *failure);
-  throw *failure;
+  if (memory->failure.empty()) throw *failure;
+  throw Error(failure->code(), failure->tried(),
+              text_of(*failure) + "; before that, " + memory->failure, failure->remedy());
 }
 
 NetworkCore::Entry& NetworkCore::entry_of(std::uint64_t number) {
@@ -836,13 +965,20 @@ Task<void> NetworkCore::open_link(std::uint64_t number, std::uint32_t link, Endp
                                   Time deadline) {
   const PeerInfo peer = entry_of(number).peer;
   const std::uint64_t session = entry_of(number).peer_number;
-  auto transport = co_await provider_of(address, "connect to ").connect(address, deadline);
-  Greeting greeting = co_await greet(std::move(transport), make_hello(session, link), deadline);
-  if (greeting.challenge.node.node_id != peer.node_id ||
-      greeting.challenge.node.incarnation != peer.incarnation)
-    throw Error(Errc::peer_lost, "connect to " + address.to_string(),
-                "another node answers there than a moment ago");
-  Entered entered = co_await enter(std::move(greeting), deadline);
+  const Identity node{peer.node_id, peer.incarnation};
+  std::optional<Greeting> greeting;
+  if (const std::optional<Place> memory = entry_of(number).memory) {
+    auto shared = co_await try_memory(*memory, node, make_hello(session, link), deadline);
+    if (shared) {
+      greeting = std::move(*shared);
+    } else if (std::exchange(entry_of(number).memory, std::nullopt)) {
+      log_memory_failure(node.node_id, shared.error());  // for all of them
+    }
+  }
+  const Place in_the_open{address, options_.key};
+  if (!greeting)
+    greeting = co_await greet_at(in_the_open, node, make_hello(session, link), deadline);
+  Entered entered = co_await enter(std::move(*greeting), deadline);
   if (!entered.transport)
     throw Error(Errc::rejected, "connect to " + address.to_string(),
                 "it did not take link " + std::to_string(link));
@@ -950,7 +1086,7 @@ Task<NetworkCore::Greeting> NetworkCore::greet_again(std::uint64_t number, Broke
   Hello hello = make_hello(found->second.peer_number, link.index);
   hello.delivered = link.delivered;
   auto transport = co_await connect_soon(address, deadline);
-  Greeting greeting = co_await greet(std::move(transport), hello, deadline);
+  Greeting greeting = co_await greet(std::move(transport), hello, options_.key, deadline);
   const NodeDescription& node = greeting.challenge.node;
   if (node.node_id != peer.node_id)
     throw Error(Errc::peer_lost, "connect to " + address.to_string(),

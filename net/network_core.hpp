@@ -138,6 +138,16 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   void post(Shard& target, std::function<void(NetworkCore&)> function, Group group = Group::user);
 
  private:
+  /// Where a node is reached, and what both ends prove there to have.
+  struct Place {
+    Endpoint endpoint;
+    std::optional<Key> key;
+  };
+  /// By which way a peer comes in.
+  enum class Door : std::uint8_t {
+    known,  ///< An address or a name that it was given.
+    told,   ///< The name that it was told on another connection of its.
+  };
   struct Entry {
     std::uint64_t number = 0;       ///< Ours, for the shards.
     std::uint64_t peer_number = 0;  ///< The connecting side's.
@@ -148,7 +158,8 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     std::set<std::uint32_t> links;  ///< Set up so far.
     std::uint32_t ended_in_order = 0;
     PeerInfo peer;
-    Endpoint address;  ///< To connect to again; only if we had.
+    Endpoint address;             ///< To connect to again; only if we had.
+    std::optional<Place> memory;  ///< Where its links are made, if not there.
     LinkSettings settings;
     std::optional<Error> closing;  ///< It is to end, for that reason.
     std::shared_ptr<Semaphore> take_ups;
@@ -165,6 +176,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     Hello hello;
     Buffer hello_frame;
     Challenge challenge;
+    std::optional<Key> key;  ///< That both ends are to have.
   };
   /// What the last two brought. No transport: the peer has a session already.
   struct Entered {
@@ -177,12 +189,22 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     std::vector<Endpoint> addresses;
     std::exception_ptr failure;
   };
+  struct Identity {
+    std::uint64_t node_id = 0, incarnation = 0;
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+  /// The memory of a peer that is reached by auto://.
+  struct Memory {
+    bool wanted = false;  ///< And has not turned out to be of no use.
+    std::optional<Place> place;
+    std::string failure;
+  };
   struct Attempt {
     std::uint64_t node = 0;
     bool done = false;  ///< False: another connection with that node is in the making.
   };
 
-  NodeDescription describe() const;
+  NodeDescription describe(bool with_key) const;
   Nonce make_nonce();
   Entry make_entry(const NodeDescription& node, std::uint64_t peer_number, bool initiated,
                    const Transport& transport);
@@ -198,9 +220,14 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Task<std::uint64_t> count_lost();
 
   // Accepting.
-  Task<void> accept_from(std::shared_ptr<TransportListener> listener);
-  Task<void> serve(std::unique_ptr<Transport> transport);
-  Task<void> shake_hands(std::unique_ptr<Transport> transport, Time deadline);
+  void accept_on(std::shared_ptr<TransportListener> listener, Door door);
+  Task<void> accept_from(std::shared_ptr<TransportListener> listener, Door door);
+  void listen_in_memory();
+  /// What who comes in by that door proves to have.
+  std::optional<Key> key_for(Door door, const NodeDescription& peer) const;
+  Challenge make_challenge(const Hello& hello, const Transport& transport, bool with_key);
+  Task<void> serve(std::unique_ptr<Transport> transport, Door door);
+  Task<void> shake_hands(std::unique_ptr<Transport> transport, Door door, Time deadline);
   std::optional<Reject> admit(const Hello& hello, const Transport& transport);
   std::optional<Reject> admit_first_link(const Hello& hello, const Transport& transport);
   std::optional<Reject> admit_again(const Hello& hello) const;
@@ -215,14 +242,21 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
 
   // Connecting.
   Hello make_hello(std::uint64_t session, std::uint32_t link);
-  Task<Attempt> attempt(Endpoint endpoint, Time deadline);
+  Task<Attempt> attempt(Endpoint endpoint, Memory* memory, Time deadline);
   Task<std::vector<Endpoint>> resolve(Endpoint endpoint, Time deadline);
   static Task<void> ask_for_addresses(std::shared_ptr<NetworkCore> self, Endpoint endpoint,
                                       std::shared_ptr<Answer> answer);
-  Task<Greeting> greet(std::unique_ptr<Transport> transport, Hello hello, Time deadline);
+  Task<Greeting> greet(std::unique_ptr<Transport> transport, Hello hello, std::optional<Key> key,
+                       Time deadline);
   Task<Entered> enter(Greeting greeting, Time deadline);
   std::optional<Attempt> look_up(const NodeDescription& node);
-  Task<bool> open_session(Endpoint address, Greeting greeting, Time deadline);
+  Task<bool> open_session(Endpoint address, Greeting greeting, Memory* memory, Time deadline);
+  void find_memory(const Greeting& greeting, Memory& memory) const;
+  Task<Entered> enter_first(Greeting greeting, Memory* memory, Time deadline);
+  /// A connection for a link of that node, up to the Challenge: nothing has begun at the peer.
+  Task<Greeting> greet_at(Place place, Identity node, Hello hello, Time deadline);
+  /// Through memory, and with its failure for a result. That comes in time for another attempt.
+  Task<Result<Greeting>> try_memory(Place place, Identity node, Hello hello, Time deadline);
   /// Throws Errc::peer_lost if that session has ended.
   Entry& entry_of(std::uint64_t number);
   Task<void> open_links(std::uint64_t number, Endpoint address, std::unique_ptr<Transport> first,
@@ -255,7 +289,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   std::map<std::uint64_t, Entry> entries_;  ///< By node id.
   std::set<std::uint64_t> connecting_;      ///< Nodes that we are about to have a session with.
   std::uint64_t next_number_ = 0, next_session_ = 0;
-  Event changed_;  ///< Pulsed when an entry came, went or got ready.
+  Event changed_;                  ///< Pulsed when an entry came, went or got ready.
+  std::string shm_name_;           ///< Where this node listens in memory for those who come by TCP.
+  std::optional<Key> shm_secret_;  ///< What their keys are made of, if they have certificates.
   Time next_warning_{};
   bool stopping_ = false;
 };

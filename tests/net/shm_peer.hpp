@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <hyperframes/net/handshake.hpp>
 #include <hyperframes/net/shm/ring.hpp>
 #include <hyperframes/net/shm/setup.hpp>
@@ -22,6 +23,15 @@
 namespace net_test {
 
 namespace shm = hf::net::detail;
+
+/// Mappings of shared memory in this process.
+inline int mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("hyperframes-shm") != line.npos;
+  return count;
+}
 
 /// A connected socket on which nothing was said yet.
 class ShmCaller {

@@ -45,18 +45,10 @@ std::size_t entries_of(const char* folder) {
 }
 std::size_t descriptors() { return entries_of("/proc/self/fd"); }
 
-/// Mappings of shared memory in this process.
-int mappings() {
-  std::ifstream maps("/proc/self/maps");
-  int count = 0;
-  for (std::string line; std::getline(maps, line);) count += has(line, "hyperframes-shm");
-  return count;
-}
-
 /// What must be as it was when all links have ended.
 struct Footprint {
   std::size_t descriptors = ::descriptors(), in_dev_shm = entries_of("/dev/shm");
-  int mappings = ::mappings();
+  int mappings = net_test::mappings();
   friend bool operator==(const Footprint&, const Footprint&) = default;
 };
 

@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 namespace net = hf::net;
 
 /// What nodes are linked by.
-enum class Way : int { tcp, shm, tls_key, tls_certificates };
+enum class Way : int { tcp, shm, tls_key, tls_certificates, automatic };
 
 /// What nodes listen on unless a test says where (loopback TCP, or a name that nobody else has),
 /// and by what they show who they are.
@@ -52,14 +52,17 @@ class Over {
   }
   static bool is_tls() { return current() == Way::tls_key || current() == Way::tls_certificates; }
   static const char* name() {
-    static constexpr const char* names[] = {"tcp", "shm", "tls with a key",
-                                            "tls with certificates"};
+    static constexpr const char* names[] = {"tcp", "shm", "tls with a key", "tls with certificates",
+                                            "auto"};
     return names[static_cast<int>(current())];
   }
   /// As a session's statistics call it.
-  static const char* transport() { return is_tls() ? "tls" : name(); }
+  static const char* transport() {
+    return is_tls() ? "tls" : current() == Way::automatic ? "shm" : name();
+  }
   static std::string uri() {
     static std::atomic<int> last{0};
+    if (current() == Way::automatic) return "auto://127.0.0.1:0";
     if (current() != Way::shm) return "tcp://127.0.0.1:0";
     return "shm://test-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
   }
