@@ -49,7 +49,7 @@ TEST_CASE("peer process: keeps what it gets", "[.][peer]") {
 }
 
 TEST_CASE("a peer killed by SIGKILL fails what waits for it, and no other session") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});
   Node healthy, client;
   const auto victim_id = client.connect(victim.endpoint());
@@ -227,7 +227,7 @@ TEST_CASE("a connection reset or ended in mid-frame delivers nothing of that fra
 }
 
 TEST_CASE("a peer killed again and again is reached again after each restart") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node client;
   for (int round = 0; round < 5; ++round) {
     Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});

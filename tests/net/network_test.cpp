@@ -350,7 +350,7 @@ TEST_CASE("a peer of absurdly many shards is turned away, on whichever side it i
 }
 
 TEST_CASE("many connects to one node share one session") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node server(2), client(2);
   const auto endpoint = server.listen();
   std::vector<std::thread> threads;
@@ -366,7 +366,7 @@ TEST_CASE("many connects to one node share one session") {
 }
 
 TEST_CASE("two nodes that connect to each other at the same time have one session") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   for (int round = 0; round < 20; ++round) {
     Node a, b;
     const auto to_a = a.listen(), to_b = b.listen();
@@ -384,7 +384,7 @@ TEST_CASE("two nodes that connect to each other at the same time have one sessio
 }
 
 TEST_CASE("a node that connects to itself is told so") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node node;
   const auto endpoint = node.listen();
   const auto error = error_of([&] { node.connect(endpoint); });
@@ -393,7 +393,7 @@ TEST_CASE("a node that connects to itself is told so") {
 }
 
 TEST_CASE("a restarted node replaces the stale session of its old self at once") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node server;
   const auto endpoint = server.listen();
   const auto self = [](std::uint64_t incarnation) {
@@ -421,7 +421,7 @@ TEST_CASE("a restarted node replaces the stale session of its old self at once")
 }
 
 TEST_CASE("a node finds the restarted peer behind an address, though its old session is still up") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node client;
   net::Network::Options options;
   options.node_id = 78;
@@ -439,7 +439,7 @@ TEST_CASE("a node finds the restarted peer behind an address, though its old ses
 }
 
 TEST_CASE("the first message after each of many reconnects arrives") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node server;
   const auto endpoint = server.listen();
   net::Network::Options options;
@@ -628,7 +628,7 @@ TEST_CASE("every connection of a network sends small writes at once") {
 }
 
 TEST_CASE("a network that is destroyed ends its sessions, and leaves no descriptor behind") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   const auto count = [] {
     int descriptors = 0;
     DIR* directory = ::opendir("/proc/self/fd");
@@ -657,7 +657,7 @@ TEST_CASE("a network that is destroyed ends its sessions, and leaves no descript
 }
 
 TEST_CASE("a network may be destroyed after its runtime was stopped") {
-  const Over over(GENERATE(transports()));
+  const Over over(GENERATE(schemes()));
   Node server;
   const auto endpoint = server.listen();
   hf::Runtime runtime(shards(2));

@@ -24,5 +24,10 @@ inline auto bare_transports() { return Catch::Generators::values({Way::tcp, Way:
 inline auto over_tcp() {
   return Catch::Generators::values({Way::tcp, Way::tls_key, Way::tls_certificates});
 }
+/// With the scheme that chooses from them, for what is about meeting.
+inline auto schemes() {
+  return Catch::Generators::values(
+      {Way::tcp, Way::shm, Way::tls_key, Way::tls_certificates, Way::automatic});
+}
 
 }  // namespace net_test
