@@ -3,8 +3,9 @@
 //   example_counter serve tcp://127.0.0.1:6000
 //   example_counter ask tcp://127.0.0.1:6000
 //
-// or over shared memory, with shm://counter in place of the address. The same reference type
-// reaches an actor in this process and in another one.
+// or over shared memory, with shm://counter in place of the address, or over whichever of the two
+// the hosts allow, with auto://127.0.0.1:6000. The same reference type reaches an actor in this
+// process and in another one.
 
 #include <csignal>
 #include <hyperframes/actors/node.hpp>
