@@ -22,5 +22,6 @@ void add_baseline_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_actors_command(CLI::App& app);
 void add_top_command(CLI::App& app);
+void add_perf_command(CLI::App& app);
 
 }  // namespace hyperframes::tools

@@ -43,6 +43,8 @@ class Screen {
   void clear();
 
   bool terminal() const noexcept { return terminal_; }
+  /// Whether more than ASCII may be printed.
+  bool unicode() const noexcept { return unicode_; }
   std::size_t width() const;
   std::string paint(std::string_view text, Tone tone) const;
   /// `fraction` of `cells` filled; out of range is brought into it.
@@ -74,6 +76,7 @@ class Table {
   void add_row(std::vector<std::string> cells);
   /// A line between the rows before and after it.
   void add_rule();
+  bool empty() const noexcept { return rows_.empty(); }
   /// Every line ends in a newline. The title row is painted bold where the screen has colours.
   std::string render(const Screen& screen) const;
 

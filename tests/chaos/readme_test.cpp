@@ -1,5 +1,5 @@
-// The command lines of the README's "Seeing what runs", as they stand there, but for folders and
-// ports. Its quick starts are followed by tests/docs.
+// The command lines of the README's "Seeing what runs" and "Measuring a connection", as they stand
+// there, but for folders and ports. Its quick starts are followed by tests/docs.
 #include <sstream>
 
 #include "processes.hpp"
@@ -66,6 +66,18 @@ TEST_CASE("the README's server shows what it does as it says") {
     CHECK(contains(shown.output(), "ps/shard/15"));
     CHECK(contains(shown.output(), "waits on"));
   }
+}
+
+TEST_CASE("the README's measurement of a connection runs, and finds every byte right") {
+  Processes scene;
+  const auto commands = commands_behind("## Measuring a connection");
+  REQUIRE(commands.size() == 1);
+  Process& perf =
+      scene.start("perf", adapted(commands[0], {{"~/hyperframes/bin/", Processes::program("")},
+                                                {"perf.html", scene.path("perf.html")}}));
+  scene.require_success(perf);
+  CHECK(contains(perf.output(), "over tcp: tcp adds"));
+  CHECK(contains(text_of(scene.path("perf.html")), "<svg"));
 }
 
 }  // namespace

@@ -106,6 +106,12 @@ TEST_CASE("a command line that is not understood is answered in one line, with s
   refuses("hyperframes actors", "ADDRESS is required");
   refuses("hyperframes actors a:1 --interval -1", "'-1' is no number from 0 to 3600");
   refuses("hyperframes top", "ADDRESS is required");
+  refuses("hyperframes perf nonsense://x", "there is no scheme 'nonsense'");
+  refuses("hyperframes perf tcp://a:1 --listen --connect", "--listen");
+  refuses("hyperframes perf --connect", "URI");
+  refuses("hyperframes perf tcp://a:1 --listen --json perf.json", "--json excludes --listen");
+  refuses("hyperframes perf --sizes 8,4kb", "read the size '4kb'");
+  refuses("hyperframes perf --seconds 0", "'0' is no number from 0.01 to 86400");
   refuses("hyperframes inspect data --rows -1", "'-1' is no whole number");
   refuses("hyperframes inspect data --rows 99999999999999999999", "is no whole number");
   refuses("hyperframes inspect data --rows 0x10", "is no whole number");
