@@ -96,6 +96,7 @@ Runner::Result Runner::measure(const Row& row) const {
     if (row.peer) peer.push_back(peer_value);
     if (row.floor) floor.push_back(floor_value);
   }
+  if (row.finish) row.finish();
   return {&row, median(own), median(peer), median(floor)};
 }
 

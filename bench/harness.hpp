@@ -35,6 +35,8 @@ struct Row {
   int rounds = 0;        ///< 0: the runner's.
   std::string note{};    ///< What counts, working set, durability.
   std::string family{};  ///< Of the rows that a Mean goes over.
+  /// Called when its rounds are over, so that nothing of it runs beside the next row.
+  std::function<void()> finish{};
 };
 
 /// A line after a family's rows: the geometric mean of their values, and of their peers'.
@@ -85,6 +87,7 @@ double cpu_seconds();
 void add_runtime_rows(Runner& runner);
 void add_actor_rows(Runner& runner);
 void add_savina_rows(Runner& runner);
+void add_messaging_rows(Runner& runner);
 void add_network_rows(Runner& runner);
 void add_channel_rows(Runner& runner);
 void add_table_rows(Runner& runner);

@@ -1,8 +1,10 @@
 #include <CLI/CLI.hpp>
 
 #include "harness.hpp"
+#include "other_end.hpp"
 
 int main(int argc, char** argv) {
+  if (const auto status = hyperframes::bench::run_other_end(argc, argv)) return *status;
   hyperframes::bench::Runner runner;
   std::string json;
   CLI::App app{
@@ -21,6 +23,7 @@ int main(int argc, char** argv) {
   hyperframes::bench::add_runtime_rows(runner);
   hyperframes::bench::add_actor_rows(runner);
   hyperframes::bench::add_savina_rows(runner);
+  hyperframes::bench::add_messaging_rows(runner);
   hyperframes::bench::add_network_rows(runner);
   hyperframes::bench::add_channel_rows(runner);
   hyperframes::bench::add_table_rows(runner);
