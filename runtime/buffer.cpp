@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -13,11 +15,25 @@ namespace {
 // Header and memory in one allocation; the memory starts on a cache line.
 constexpr std::size_t header_size = (sizeof(detail::Block) + 63) / 64 * 64;
 
+// Pools keep few of the largest blocks, so most of these are new ones: to have the kernel bring
+// them in page by page would take longer than to copy into them.
+constexpr std::size_t huge_page = 2u << 20, least_huge = 2 * huge_page;
+
+/// Null if the system has no memory.
+void* allocate_lines(std::size_t size) noexcept {
+  if (size < least_huge) return std::aligned_alloc(64, size);
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, huge_page, size) != 0) return nullptr;
+  // Where there are no huge pages it goes without.
+  ::madvise(memory, size / huge_page * huge_page, MADV_HUGEPAGE);
+  return memory;
+}
+
 /// Null if the system has no memory.
 detail::Block* allocate_block(std::size_t capacity) noexcept {
   void* memory = capacity > SIZE_MAX - header_size - 63
                      ? nullptr
-                     : std::aligned_alloc(64, (header_size + capacity + 63) / 64 * 64);
+                     : allocate_lines((header_size + capacity + 63) / 64 * 64);
   if (!memory) return nullptr;
   auto* block = new (memory) detail::Block();
   block->data = static_cast<std::byte*>(memory) + header_size;

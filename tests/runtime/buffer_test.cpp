@@ -1,8 +1,12 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <hyperframes/runtime/buffer.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/event.hpp>
@@ -42,6 +46,21 @@ Task<void> take(BufferPool& pool, std::size_t size, int name, std::vector<int>& 
   Buffer buffer = co_await pool.allocate(size, deadline);
   order.push_back(name);
   co_await release.wait();
+}
+
+/// Whether the kernel was asked for huge pages where `address` is.
+bool asked_for_huge_pages(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  bool there = false;
+  std::ifstream map("/proc/self/smaps");
+  for (std::string line; std::getline(map, line);) {
+    std::uintptr_t from = 0, to = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2)
+      there = from <= wanted && wanted < to;
+    else if (there && line.starts_with("VmFlags:"))
+      return line.find(" hg") != line.npos;
+  }
+  return false;
 }
 
 }  // namespace
@@ -107,6 +126,21 @@ TEST_CASE("an exhausted pool says its name, the need and what is in use") {
     const auto never = at.pool->try_allocate(20'000);
     REQUIRE_FALSE(never.has_value());
     CHECK(never.error().is(Errc::too_large));
+  });
+}
+
+TEST_CASE("large blocks lie on huge pages, where there are any") {
+  if (::access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0)
+    SKIP("this kernel has no transparent huge pages");
+  PoolOnShard at({.name = "test", .quota_bytes = 64u << 20});
+  at.manual.on(0, [&] {
+    for (const std::size_t size : {std::size_t{4} << 20, std::size_t{20'000'000}}) {
+      const Buffer large = at.pool->try_allocate(size).value();
+      CHECK(reinterpret_cast<std::uintptr_t>(large.data()) % 64 == 0);
+      CHECK(asked_for_huge_pages(large.data()));
+      CHECK(asked_for_huge_pages(large.data() + size / 2));
+      std::memset(large.data(), 1, size);
+    }
   });
 }
 
