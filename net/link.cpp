@@ -661,7 +661,9 @@ bool Link::in_bulk() const noexcept {
 Buffer Link::receive_target() noexcept {
   if (end_) return {};
   if (remaining_) {
-    if (frame_.kind != FrameKind::data || (remaining_ < direct_limit && !in_bulk())) return {};
+    // A stream of chunks, once begun for the tail, would take much of the next message along.
+    const bool small = remaining_ < direct_limit && !in_bulk() && !expects_large_;
+    if (frame_.kind != FrameKind::data || small) return {};
     const LaneIn& lane = in(frame_.lane);
     // The header of the next frame comes along: it lands where the next fragment's bytes will.
     const bool is_last = lane.total - lane.received - remaining_ < FrameHeader::size;

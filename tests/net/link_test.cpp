@@ -367,6 +367,23 @@ TEST_CASE("messages of all sizes arrive whole and in order, however their bytes 
   }
 }
 
+TEST_CASE("once bytes arrive where they shall lie, those of large messages go on to, tails too") {
+  constexpr std::size_t first = 16 << 10;
+  WireNode node;
+  Wire& wire = node.add_wire();
+  node.step([&] {
+    wire.cut = [] { return first; };
+    for (std::uint64_t number = 1; number <= 5; ++number) {
+      Message message;
+      message.body = hf::Buffer::heap(100'000);
+      std::memset(message.body.data(), static_cast<int>(number), message.body.size());
+      wire.say_message(Lane::normal, number, message);
+    }
+  });
+  CHECK(node.handler.count == 5);
+  CHECK(wire.fed_in_chunks == first);  // before the link knew
+}
+
 TEST_CASE("asks keep no more room for answers than their peer has") {
   WireNode node;
   Wire& wire = node.add_wire();

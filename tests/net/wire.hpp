@@ -259,6 +259,8 @@ class Wire {
   std::function<std::size_t()> cut = [] { return std::size_t{16} << 10; };
   /// Of what is said from now on only so many bytes come; until the next connection.
   std::size_t arriving = ~std::size_t{0};
+  /// What the link did not want in any place of its own, and copies there.
+  std::uint64_t fed_in_chunks = 0;
   /// Bytes as they are; where the link wants them, as from a socket.
   void feed(std::span<const std::byte> bytes) {
     bytes = bytes.first(std::min(bytes.size(), arriving));
@@ -268,6 +270,7 @@ class Wire {
       if (target.empty()) {
         const auto part = bytes.first(std::min(bytes.size(), cut()));
         bytes = bytes.subspan(part.size());
+        fed_in_chunks += part.size();
         hf::Buffer chunk = hf::Buffer::heap(part.size());
         std::memcpy(chunk.data(), part.data(), part.size());
         state_->owner->on_chunk(std::move(chunk));
