@@ -101,7 +101,6 @@ class ServerProcess {
       keeper_.step(10ms);
     }
     endpoint_ = net::Endpoint::parse(bound);
-    endpoint_.scheme = endpoint.scheme;  // auto:// listens by what it starts over
   }
   ~ServerProcess() { keeper_.stop(process_, 2s); }
   ServerProcess(const ServerProcess&) = delete;
