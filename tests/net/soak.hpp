@@ -16,18 +16,10 @@
 #include <random>
 #include <sstream>
 
+#include "sanitized.hpp"
 #include "storm.hpp"
 
 namespace net_test {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool sanitized =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool sanitized = false;
-#endif
 
 /// One of 2^64 orders of the numbers of 64 bits.
 inline std::uint64_t mixed(std::uint64_t value) noexcept {
