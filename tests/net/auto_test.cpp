@@ -52,18 +52,6 @@ std::multiset<std::string> transports_of(Node& node) {
   return all;
 }
 
-Standing standing_of(Node& node) {
-  Standing all;
-  for (unsigned shard = 0; shard < node.runtime.shard_count(); ++shard) {
-    const Standing here = node.run([&] { return standing_here(&node.network); }, shard);
-    all.resuming += here.resuming;
-    all.resumes += here.resumes;
-    all.unacknowledged += here.unacknowledged;
-    all.held += here.held;
-  }
-  return all;
-}
-
 std::multiset<std::string> times(std::size_t count, const std::string& name) {
   std::multiset<std::string> names;
   for (std::size_t i = 0; i < count; ++i) names.insert(name);

@@ -108,14 +108,6 @@ TEST_CASE(
   client.send(node, "welcome back");
 }
 
-namespace {
-
-Standing standing_of(Node& node) {
-  return node.run([&] { return standing_here(&node.network); });
-}
-
-}  // namespace
-
 TEST_CASE("a peer that thaws in time goes on where it froze, and takes what was sent meanwhile") {
   const Over over(GENERATE(kinds_of_transports()));
   Process victim("peer process: keeps what it gets", {{"HYPERFRAMES_TEST_URI", Over::uri()}});

@@ -14,18 +14,6 @@ using net::Message;
 
 namespace {
 
-Standing standing_of(Node& node) {
-  Standing all;
-  for (unsigned shard = 0; shard < node.runtime.shard_count(); ++shard) {
-    const Standing here = node.run([&] { return standing_here(&node.network); }, shard);
-    all.resuming += here.resuming;
-    all.resumes += here.resumes;
-    all.unacknowledged += here.unacknowledged;
-    all.held += here.held;
-  }
-  return all;
-}
-
 net::Hello resuming_hello(std::uint64_t node) {
   auto hello = RawPeer::hello(node);
   hello.node.capabilities = net::capability::resume;

@@ -316,18 +316,6 @@ class Soaker {
   std::atomic<int> kept_{0};
 };
 
-inline Standing standing_of_shards(Node& node) {
-  Standing all;
-  for (unsigned shard = 0; shard < node.runtime.shard_count(); ++shard) {
-    const Standing here = node.run([&] { return standing_here(&node.network); }, shard);
-    all.resuming += here.resuming;
-    all.resumes += here.resumes;
-    all.unacknowledged += here.unacknowledged;
-    all.held += here.held;
-  }
-  return all;
-}
-
 /// What a process uses, for what must not grow.
 struct Usage {
   std::size_t descriptors = 0, in_dev_shm = 0, mappings = 0;

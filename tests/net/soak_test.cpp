@@ -64,7 +64,7 @@ class Talk {
 
 /// All that this side has sent has come, and was answered; nothing that it got is kept.
 bool is_settled(Node& node, Soaker& soaker) {
-  const Standing now = standing_of_shards(node);
+  const Standing now = standing_of(node);
   return now.resuming + now.unacknowledged + now.held == 0 && soaker.unanswered() == 0 &&
          soaker.kept() == 0;
 }
@@ -124,7 +124,7 @@ TEST_CASE("peer process: soaks with another", "[.][peer]") {
     report(text_of(soaker.taken()));
     std::ostringstream figures;
     figures << settled << ' ' << node.handler.down_count << ' ' << soaker.answered() << ' '
-            << standing_of_shards(node).resumes << ' ' << last.descriptors << ' ' << last.in_dev_shm
+            << standing_of(node).resumes << ' ' << last.descriptors << ' ' << last.in_dev_shm
             << ' ' << last.mappings << ' ' << last.heap_bytes;
     report(figures.str());
     report(soaker.fault());
@@ -178,18 +178,18 @@ class Breaker {
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % 30'000));
       }
       proxy_.cut_after(0);
-      recovered = in_time([&] { return standing_of_shards(node_).resuming == 0; });
+      recovered = in_time([&] { return standing_of(node_).resuming == 0; });
       std::this_thread::sleep_for(std::chrono::microseconds(random_() % 100'000));
     }
     return recovered;
   }
   /// Both connections carry nothing from now on; new ones do.
   bool black_hole() {
-    const std::uint64_t before = standing_of_shards(node_).resumes;
+    const std::uint64_t before = standing_of(node_).resumes;
     proxy_.freeze();
     ++holes;
     const bool recovered = in_time([&] {
-      const Standing now = standing_of_shards(node_);
+      const Standing now = standing_of(node_);
       return now.resumes >= before + shard_count && now.resuming == 0;
     });
     proxy_.bury();
@@ -272,7 +272,7 @@ TEST_CASE("peer process: soaks through a proxy", "[.][peer]") {
     sums.add_fault("there", figures.fault);
     sums.lost += static_cast<std::uint64_t>(figures.downs);
     answered = soaker.answered() + figures.answered;
-    resumes = standing_of_shards(node).resumes + figures.resumes;
+    resumes = standing_of(node).resumes + figures.resumes;
     last_of_peer = figures.usage;
     if (!first) first = Usage::of(node), first_of_peer = last_of_peer;
     in_time([&] { return Usage::of(node).same_handles(*first); });

@@ -160,4 +160,17 @@ inline hf::Task<Standing> standing_here(net::Network* network) {
   co_return standing;
 }
 
+/// Of all its shards.
+inline Standing standing_of(Node& node) {
+  Standing all;
+  for (unsigned shard = 0; shard < node.runtime.shard_count(); ++shard) {
+    const Standing here = node.run([&] { return standing_here(&node.network); }, shard);
+    all.resuming += here.resuming;
+    all.resumes += here.resumes;
+    all.unacknowledged += here.unacknowledged;
+    all.held += here.held;
+  }
+  return all;
+}
+
 }  // namespace net_test

@@ -59,18 +59,6 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-Standing standing_of(Node& node) {
-  Standing all;
-  for (unsigned shard = 0; shard < node.runtime.shard_count(); ++shard) {
-    const Standing here = node.run([&] { return standing_here(&node.network); }, shard);
-    all.resuming += here.resuming;
-    all.resumes += here.resumes;
-    all.unacknowledged += here.unacknowledged;
-    all.held += here.held;
-  }
-  return all;
-}
-
 /// What both ends say of a connection that must not come about.
 struct Refusal {
   hf::Error at_client;

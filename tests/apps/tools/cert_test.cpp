@@ -1,46 +1,18 @@
 // `hyperframes cert` as its users run it. That its certificates let processes in is shown by
 // tests/chaos/programs_test.cpp.
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <catch2/catch_test_macros.hpp>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
+#include "tool.hpp"
 
-namespace fs = std::filesystem;
+using namespace tools_test;
 
 namespace {
 
-class Folder {
+class Folder : public WorkFolder {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "hyperframes-cert-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-
-  struct Outcome {
-    int status = 0;
-    std::string text;  ///< Both outputs.
-  };
   /// With an umask that would let everybody read everything.
   Outcome run(const std::string& arguments) const {
-    const std::string line =
-        "cd '" + path_.string() + "' && umask 0 && '" HYPERFRAMES_TOOL "' " + arguments + " 2>&1";
-    std::FILE* pipe = ::popen(line.c_str(), "r");
-    REQUIRE(pipe != nullptr);
-    Outcome outcome;
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe))
-      outcome.text += static_cast<char>(c);
-    const int status = ::pclose(pipe);
-    outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return outcome;
+    return tools_test::run(*this, "umask 0 && hyperframes " + arguments);
   }
   std::string succeed(const std::string& arguments) const {
     const Outcome outcome = run(arguments);
@@ -54,24 +26,12 @@ class Folder {
     CHECK(outcome.status == 1);
     return outcome.text;
   }
-  std::string text_of(const std::string& name) const {
-    std::ifstream stream(path_ / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
   mode_t mode_of(const std::string& name) const {
     struct stat status = {};
-    REQUIRE(::stat((path_ / name).c_str(), &status) == 0);
+    REQUIRE(::stat((path() / name).c_str(), &status) == 0);
     return status.st_mode & 0777u;
   }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 
@@ -91,8 +51,8 @@ TEST_CASE(
   CHECK(folder.mode_of("trust") == 0700);
   for (const char* key : {"trust/ca.key", "trust/db-1.key", "trust/db-2.key"}) {
     CHECK(folder.mode_of(key) == 0600);
-    CHECK(folder.text_of(key).starts_with("-----BEGIN PRIVATE KEY-----"));
-    CHECK(!contains(made + node, folder.text_of(key).substr(28, 40)));
+    CHECK(folder.read(key).starts_with("-----BEGIN PRIVATE KEY-----"));
+    CHECK(!contains(made + node, folder.read(key).substr(28, 40)));
   }
   CHECK(folder.mode_of("trust/ca.crt") == 0644);
 }
@@ -101,15 +61,14 @@ TEST_CASE("cert overwrites nothing, and leaves nothing half done") {
   const Folder folder;
   folder.succeed("cert ca trust");
   folder.succeed("cert node trust a");
-  const std::string authority = folder.text_of("trust/ca.key"),
-                    node = folder.text_of("trust/a.key");
+  const std::string authority = folder.read("trust/ca.key"), node = folder.read("trust/a.key");
   CHECK(contains(folder.fail("cert ca trust"), "trust/ca.crt"));
   CHECK(contains(folder.fail("cert node trust a"), "nothing is overwritten"));
   fs::remove(folder.path() / "trust/a.crt");
   CHECK(contains(folder.fail("cert node trust a"), "trust/a.key"));
   CHECK(!fs::exists(folder.path() / "trust/a.crt"));
-  CHECK(folder.text_of("trust/ca.key") == authority);
-  CHECK(folder.text_of("trust/a.key") == node);
+  CHECK(folder.read("trust/ca.key") == authority);
+  CHECK(folder.read("trust/a.key") == node);
 }
 
 TEST_CASE("cert says what it can't do, and why") {
