@@ -15,6 +15,7 @@
 #include <set>
 
 #include "../runtime/captured_log.hpp"
+#include "error_of.hpp"
 #include "process.hpp"
 #include "sanitized.hpp"
 #include "shm_peer.hpp"
@@ -64,17 +65,6 @@ std::size_t occurrences(const std::string& text, const std::string& words) {
   return found;
 }
 bool has(const std::string& text, const std::string& words) { return occurrences(text, words) > 0; }
-
-template <class Action>
-hf::Error error_of(Action action) {
-  try {
-    action();
-  } catch (const hf::Error& error) {
-    return error;
-  }
-  FAIL("it went well");
-  std::abort();
-}
 
 /// As a peer of this host says it.
 net::Hello local_hello(std::uint64_t node) {

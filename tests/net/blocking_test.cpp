@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "error_of.hpp"
 #include "support.hpp"
 #include "transports.hpp"
 
@@ -20,17 +21,6 @@ hf::Duration long_enough() { return hf::timing().scaled(30s); }
 
 TypedMessage typed(const char* type, const std::string& body) {
   return {.type = type, .body = hf::Buffer::copy_of(body)};
-}
-
-template <class Action>
-hf::Error error_of(Action action) {
-  try {
-    action();
-  } catch (const hf::Error& error) {
-    return error;
-  }
-  FAIL("it went well");
-  std::abort();
 }
 
 }  // namespace

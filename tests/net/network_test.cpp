@@ -15,6 +15,7 @@
 #include <random>
 
 #include "../runtime/manual.hpp"
+#include "error_of.hpp"
 #include "process.hpp"
 #include "raw_peer.hpp"
 #include "support.hpp"
@@ -37,17 +38,6 @@ net::Network::Options with_key(const std::string& text) {
 }
 
 /// The error that `action` throws.
-template <class Action>
-hf::Error error_of(Action action) {
-  try {
-    action();
-  } catch (const hf::Error& error) {
-    return error;
-  }
-  FAIL("it went well");
-  std::abort();
-}
-
 std::size_t receive_memory(Node& node) {
   return node.run([] {
     return hf::co_invoke([]() -> hf::Task<std::size_t> {

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "error_of.hpp"
 #include "process.hpp"
 #include "shm_peer.hpp"
 #include "storm.hpp"
@@ -25,17 +26,6 @@ using net::Message;
 using net::Scheme;
 
 namespace {
-
-template <class Action>
-hf::Error error_of(Action action) {
-  try {
-    action();
-  } catch (const hf::Error& error) {
-    return error;
-  }
-  FAIL("it went well");
-  std::abort();
-}
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 

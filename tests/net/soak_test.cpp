@@ -124,8 +124,8 @@ TEST_CASE("peer process: soaks with another", "[.][peer]") {
     report(text_of(soaker.taken()));
     std::ostringstream figures;
     figures << settled << ' ' << node.handler.down_count << ' ' << soaker.answered() << ' '
-            << standing_of(node).resumes << ' ' << last.descriptors << ' ' << last.in_dev_shm
-            << ' ' << last.mappings << ' ' << last.heap_bytes;
+            << standing_of(node).resumes << ' ' << last.descriptors << ' ' << last.in_dev_shm << ' '
+            << last.mappings << ' ' << last.heap_bytes;
     report(figures.str());
     report(soaker.fault());
     wait_for_word(soaker, go_on + phase);

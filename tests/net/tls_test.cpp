@@ -9,6 +9,7 @@
 #include <random>
 
 #include "../runtime/captured_log.hpp"
+#include "error_of.hpp"
 #include "proxy.hpp"
 #include "raw_tls.hpp"
 #include "sim_program.hpp"
@@ -44,17 +45,6 @@ CertificateRequest request(const std::string& name) {
 }
 
 /// The error that `action` throws.
-template <class Action>
-hf::Error error_of(Action action) {
-  try {
-    action();
-  } catch (const hf::Error& error) {
-    return error;
-  }
-  FAIL("it went well");
-  std::abort();
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
