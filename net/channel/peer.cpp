@@ -152,7 +152,7 @@ void ChannelPeer::on_message(Lane lane, Message message) noexcept {
 }
 
 /// What is wrong with it, or nothing.
-std::string ChannelPeer::obey(Lane, Message& message) {
+std::string ChannelPeer::obey(Lane lane, Message& message) {
   const Envelope& envelope = message.envelope;
   if (envelope.channel == 0)
     return "it sent a message for an actor, and this node has channels only";
@@ -166,7 +166,7 @@ std::string ChannelPeer::obey(Lane, Message& message) {
   switch (op) {
     case ChannelOp::accepted: return on_accepted(*state, message);
     case ChannelOp::refused: return on_refused(*state, message);
-    case ChannelOp::data: return on_data(*state, message);
+    case ChannelOp::data: return on_data(*state, lane, message);
     case ChannelOp::credit: return state->take_credit(envelope.context);
     case ChannelOp::close: return on_close(*state, message);
     default: break;
@@ -262,15 +262,15 @@ std::string ChannelPeer::read_type(TypedMessage& into, const Message& message) {
   return {};
 }
 
-std::string ChannelPeer::on_data(ChannelState& state, Message& message) {
+std::string ChannelPeer::on_data(ChannelState& state, Lane lane, Message& message) {
   const std::uint64_t number = message.envelope.correlation;
   const std::uint64_t cost = credit_cost(wire::size_of(message));
-  if (std::string fault = state.admit(number); !fault.empty()) return fault;
+  if (std::string fault = state.admit(number, lane); !fault.empty()) return fault;
   TypedMessage typed;
   if (std::string fault = read_type(typed, message); !fault.empty()) return fault;
   typed.body = std::move(message.body);
   typed.segments = std::move(message.segments);
-  state.arrive(std::move(typed), number, cost);
+  state.arrive(std::move(typed), number, lane, cost);
   forget_if_over(state);
   return {};
 }

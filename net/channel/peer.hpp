@@ -103,7 +103,7 @@ class ChannelPeer : public std::enable_shared_from_this<ChannelPeer> {
   std::string on_open(const Message& message);
   std::string on_accepted(ChannelState& state, const Message& message);
   std::string on_refused(ChannelState& state, const Message& message);
-  std::string on_data(ChannelState& state, Message& message);
+  std::string on_data(ChannelState& state, Lane lane, Message& message);
   std::string on_close(ChannelState& state, const Message& message);
   std::string read_opening(const Message& message);
   std::string read_type(TypedMessage& into, const Message& message);

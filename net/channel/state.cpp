@@ -14,6 +14,10 @@ namespace {
 // From so many bytes on a message goes by the bulk lane, so that small ones of others pass it.
 constexpr std::size_t bulk_limit = 64 << 10;
 
+std::string came_twice(std::uint64_t number) {
+  return "it sent message " + std::to_string(number) + " of a channel twice";
+}
+
 std::string listed(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -305,12 +309,14 @@ void ChannelState::listen() noexcept {
   }
 }
 
-std::string ChannelState::admit(std::uint64_t number) {
+std::string ChannelState::admit(std::uint64_t number, Lane lane) {
   if (number == 0) return "it sent a message without a number on a channel";
-  bool twice = number <= delivered_;
-  if (number <= highest_)
-    early_.for_each([&](const Arrived& arrived) { twice |= arrived.number == number; });
-  if (twice) return "it sent message " + std::to_string(number) + " of a channel twice";
+  if (lane == Lane::control) return "it sent a message of a channel by the lane control";
+  const std::uint64_t before = from(lane).highest;
+  if (number == before || number <= delivered_) return came_twice(number);
+  if (number < before)
+    return "it sent message " + std::to_string(number) + " of a channel after message " +
+           std::to_string(before) + " by one lane";
   if (peer_sent_ && number > *peer_sent_)
     return "it sent a message after it had closed the channel";
   if (used_ >= options().window_bytes && !closed_)
@@ -318,9 +324,10 @@ std::string ChannelState::admit(std::uint64_t number) {
   return {};
 }
 
-void ChannelState::arrive(TypedMessage message, std::uint64_t number, std::uint64_t cost) {
+void ChannelState::arrive(TypedMessage message, std::uint64_t number, Lane lane,
+                          std::uint64_t cost) {
   ++arrived_;
-  highest_ = std::max(highest_, number);
+  from(lane).highest = number;
   if (closed_) return;
   used_ += cost;
   listen();
@@ -333,7 +340,7 @@ void ChannelState::arrive(TypedMessage message, std::uint64_t number, std::uint6
     deliver(*arrived);
     return deliver_early();
   }
-  early_.push_back(*arrived);
+  from(lane).early.push_back(*arrived);
 }
 
 void ChannelState::deliver(Arrived& arrived) noexcept {
@@ -344,17 +351,17 @@ void ChannelState::deliver(Arrived& arrived) noexcept {
   wake_matching(arrived.message.type);
 }
 
-// Few, as a rule: what passed a large message on the way.
+// What passed others on the way and need not wait for them any more. Each lane's are in order, so a
+// number can't be first in both: what it waits for would have come by one of them, and before.
 void ChannelState::deliver_early() noexcept {
-  bool found = true;
-  while (found && !early_.empty()) {
-    found = false;
-    early_.for_each([&](Arrived& arrived) {
-      if (arrived.number != delivered_ + 1) return;
-      arrived.unlink();
-      deliver(arrived);
-      found = true;
-    });
+  while (true) {
+    Arrived* next = nullptr;
+    for (auto* early : {&small_.early, &large_.early}) {
+      if (!early->empty() && early->front().number == delivered_ + 1) next = &early->front();
+    }
+    if (!next) return;
+    next->unlink();
+    deliver(*next);
   }
 }
 
@@ -483,7 +490,8 @@ void ChannelState::clear(hyperframes::detail::List<Arrived>& list) noexcept {
 // Each of them ends in `freed`.
 void ChannelState::drop_received() noexcept {
   clear(queue_);
-  clear(early_);
+  clear(small_.early);
+  clear(large_.early);
   held_ = 0;
 }
 
@@ -511,7 +519,8 @@ std::string ChannelState::take_credit(std::uint64_t bytes) noexcept {
 
 std::string ChannelState::take_close(std::uint64_t sent, std::string why) noexcept {
   if (stage_ != Stage::open || peer_sent_) return "it closed a channel that is not open";
-  if (sent < highest_) return "it closed a channel after fewer messages than came";
+  if (sent < std::max(small_.highest, large_.highest))
+    return "it closed a channel after fewer messages than came";
   peer_sent_ = sent;
   if (!why.empty()) why_peer_closed_ = std::make_unique<std::string>(std::move(why));
   wake_all();
@@ -556,7 +565,7 @@ bool ChannelState::is_over() const noexcept {
 void ChannelState::detach(const Error* reason) noexcept {
   owing_.unlink();
   peer_ = nullptr;
-  clear(early_);  // what they wait for never comes
+  for (auto* early : {&small_.early, &large_.early}) clear(*early);  // what they wait for is lost
   if (reason && !failure_) failure_ = std::make_unique<Error>(*reason);
   listen();
   wake_all();

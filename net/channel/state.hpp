@@ -139,8 +139,8 @@ class ChannelState {
   std::string take_credit(std::uint64_t bytes) noexcept;
   std::string take_close(std::uint64_t sent, std::string why) noexcept;
   /// Checks a message's number and credit, before it is looked into.
-  std::string admit(std::uint64_t number);
-  void arrive(TypedMessage message, std::uint64_t number, std::uint64_t cost);
+  std::string admit(std::uint64_t number, Lane lane);
+  void arrive(TypedMessage message, std::uint64_t number, Lane lane, std::uint64_t cost);
   /// Both ends have said that they close, and all has come that was sent before.
   bool is_over() const noexcept;
   void detach(const Error* reason) noexcept;
@@ -155,6 +155,11 @@ class ChannelState {
     std::uint64_t count = 0;
   };
   static constexpr std::size_t most_arrivals = 16;
+  /// What came by one lane: in the order of the numbers, some of which went by the other.
+  struct FromLane {
+    std::uint64_t highest = 0;
+    hyperframes::detail::List<Arrived> early;  ///< These overtook others.
+  };
 
   const ChannelOptions& options() const noexcept { return *options_; }
   Error ended(const char* tried, const std::string& found) const;
@@ -169,6 +174,7 @@ class ChannelState {
   void count(const MessageType& type);
   void deliver(Arrived& arrived) noexcept;
   void deliver_early() noexcept;
+  FromLane& from(Lane lane) noexcept { return lane == Lane::bulk ? large_ : small_; }
   std::string arrivals_text() const;
   void wake_all() noexcept;
   void wake_matching(const MessageType& type) noexcept;
@@ -199,9 +205,8 @@ class ChannelState {
   std::uint64_t held_ = 0;       ///< Of messages that nobody has taken.
   std::uint64_t delivered_ = 0;  ///< The number of the last message that could be taken.
   std::uint64_t arrived_ = 0;    ///< Messages, those included that came early.
-  std::uint64_t highest_ = 0;
   hyperframes::detail::List<Arrived> queue_;
-  hyperframes::detail::List<Arrived> early_;  ///< By number; what overtook others.
+  FromLane small_, large_;
   hyperframes::detail::List<ChannelWatch> watches_;
   std::vector<Arrival> arrivals_;  ///< By type, what came so far; the first few types.
   std::uint64_t other_arrivals_ = 0;

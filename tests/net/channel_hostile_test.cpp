@@ -203,6 +203,22 @@ TEST_CASE("a peer that sends a message twice, or after its last one, loses its s
     co_await peer->send(std::move(close));
   };
   has(said_of(less), "after fewer messages than came");
+  const auto by_both_lanes = [](Hostile* peer) -> hf::Task<void> {
+    co_await peer->send(peer->data(2, &bad_type));
+    co_await peer->send(peer->data(1, &bad_type), Lane::bulk);
+    co_await peer->send(peer->data(2, &bad_type), Lane::bulk);
+  };
+  has(said_of(by_both_lanes), "message 2 of a channel twice");
+}
+
+TEST_CASE("a peer whose messages do not come in the order of a lane loses its session") {
+  const auto downward = [](Hostile* peer) -> hf::Task<void> {
+    co_await peer->send(peer->data(7, &bad_type));
+    co_await peer->send(peer->data(6, &bad_type));
+  };
+  has(said_of(downward), "message 6 of a channel after message 7 by one lane");
+  has(said_of([](Hostile* peer) { return peer->send(peer->data(1, &bad_type), Lane::control); }),
+      "by the lane control");
 }
 
 TEST_CASE("a peer that does not keep to a channel's window loses its session") {
