@@ -44,7 +44,8 @@ class Operation : public detail::ListNode {  // a node of the driver's list of w
   enum class Kind : std::uint8_t {
     accept,          ///< descriptor → connected descriptor; `address` becomes the peer's
     connect,         ///< address → connected descriptor
-    receive,         ///< descriptor, memory[0] → bytes, 0 at the end
+    receive,         ///< descriptor, memory[0] → bytes: as many as have come, at least one; 0 at
+                     ///< the end
     receive_stream,  ///< descriptor → many results; each moves one pooled chunk into `chunk`
     send,            ///< descriptor, memory → bytes, possibly fewer than all
     shutdown,        ///< descriptor: no more sends
@@ -110,6 +111,9 @@ class Reactor {
   /// Hands over what was started and delivers what has completed, without waiting; the rest comes
   /// with the next call if delivering takes long. Returns the number delivered.
   virtual std::size_t poll() noexcept = 0;
+  /// Whether there may be something for `poll` to hand over or deliver. Only looks, so a shard that
+  /// has nothing to do can ask again and again.
+  virtual bool has_news() const noexcept { return true; }
   /// Hands over what was started and sleeps until there is something for `poll` to deliver, a
   /// `wake`, or `until`.
   virtual void wait(Time until) noexcept = 0;

@@ -220,7 +220,9 @@ class Shard : public detail::ShardCore {
   std::size_t ready_of_users() const noexcept;
   void report_backlog() noexcept;
   void flush_outgoing() noexcept;
-  /// May sleep. Returns what the clock shows then.
+  /// Returns once there may be something to do, or after some hundred nanoseconds.
+  Time look_out(Time now) const noexcept;
+  /// May sleep. Returns what the clock shows then, or did some hundred nanoseconds before.
   Time idle(Time now) noexcept;
   void report_failure(const detail::Launched& launched) noexcept;
   void cancel_roots() noexcept;

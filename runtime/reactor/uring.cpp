@@ -152,11 +152,19 @@ class UringReactor final : public Reactor {
 
   std::size_t poll() noexcept override {
     if (drained_) return deliver_later();
+    if (!has_news()) return 0;
     catch_up();
     const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
     if (::io_uring_sq_ready(&ring_) || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
       note_entered(::io_uring_submit_and_get_events(&ring_));
     return deliver();
+  }
+
+  bool has_news() const noexcept override {
+    const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+    return ::io_uring_cq_ready(&ring_) || (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) ||
+           ::io_uring_sq_ready(&ring_) || copied_at_ < copied_count_ || !later_.empty() ||
+           waiting_count_ || !wake_armed_;
   }
 
   void wait(Time until) noexcept override {
@@ -584,15 +592,21 @@ class UringReactor final : public Reactor {
   std::size_t deliver() noexcept {
     std::size_t total = deliver_later();
     if (copied_at_ == copied_count_ && !copy_out()) return total;
-    const Time limit = now() + options_.deliver_time_limit;
+    // One completion alone needs no look at the clock.
+    const bool several = copied_count_ - copied_at_ > 1;
+    Time limit = several ? now() + options_.deliver_time_limit : Time{};
     unsigned count = 0, stride = 1, next_look = 1;
-    do {
+    while (true) {
       dispatch(copied_[copied_at_++]);
-      if (++count < next_look) continue;
-      if (now() >= limit) break;
+      ++count;
+      if (count >= options_.entries || (copied_at_ == copied_count_ && !copy_out())) break;
+      if (count < next_look) continue;
+      const Time seen = now();
+      if (limit == Time{}) limit = seen + options_.deliver_time_limit;
+      if (seen >= limit) break;
       stride = std::min(2 * stride, longest_clock_stride);
       next_look = count + stride;
-    } while (count < options_.entries && (copied_at_ < copied_count_ || copy_out()));
+    }
     return total + count;
   }
 

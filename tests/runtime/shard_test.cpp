@@ -83,6 +83,23 @@ TEST_CASE("a pair that plays ping-pong starves no timer, no other task and no sy
   manual.advance(10ms);
 }
 
+TEST_CASE("what the users' work leaves to the system group is done in the same turn") {
+  Manual manual;
+  std::vector<int> order;
+  Item follows([&] { order.push_back(3); });
+  Item user([&] {
+    order.push_back(2);
+    manual.shard().schedule(&follows, Group::system);
+  });
+  Item first([&] { order.push_back(1); });
+  manual.on(0, [&] {
+    manual.shard().schedule(&user);
+    manual.shard().schedule(&first, Group::system);
+  });
+  CHECK_FALSE(manual.turn());
+  CHECK(order == std::vector{1, 2, 3});
+}
+
 TEST_CASE("a backlog of 700,000 items holds up neither timers nor the system group") {
   test::CapturedLog log;
   Manual manual;

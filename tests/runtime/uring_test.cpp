@@ -210,6 +210,23 @@ TEST_CASE("a descriptor's number may be another file's as soon as it is closed")
   ::unlink("uring_test_other.tmp");
 }
 
+TEST_CASE("the driver says when a poll may hand over or deliver something, and only then") {
+  Ring ring;
+  Ends ends;
+  Owner owner;
+  ring.shard().turn();
+  CHECK_FALSE(ring.reactor().has_news());
+  ring.on_shard([&] { ring.reactor().start(receive_from(ends.both[0], owner)); });
+  CHECK(ring.reactor().has_news());
+  ring.shard().turn();
+  CHECK_FALSE(ring.reactor().has_news());
+  REQUIRE(::write(ends.both[1], "hello", 5) == 5);
+  CHECK(ring.reactor().has_news());
+  ring.shard().turn();
+  CHECK(owner.result == 5);
+  CHECK_FALSE(ring.reactor().has_news());
+}
+
 TEST_CASE("slow owners of completions hold a turn up by one of them, not by all") {
   Ring ring;
   std::vector<Ends> ends(50);
