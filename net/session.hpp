@@ -103,7 +103,10 @@ class Session {
   /// (replies and failures) may pass it meanwhile. The session may end in the meantime. `Time{}`
   /// stands for the default; `no_deadline` waits for good. Cancelled, or late, the message was not
   /// sent.
-  [[nodiscard]] SendAwaiter send(Message message, Lane lane = Lane::normal, Time deadline = Time{});
+  [[nodiscard]] SendAwaiter send(Message&& message, Lane lane = Lane::normal,
+                                 Time deadline = Time{});
+  [[nodiscard]] SendAwaiter send(const Message& message, Lane lane = Lane::normal,
+                                 Time deadline = Time{});
 
   /// The same without waiting: Errc::exhausted, and `message` untouched, if it would have to.
   Result<void> try_send(Message& message, Lane lane = Lane::normal);
@@ -209,8 +212,11 @@ class Session::SendAwaiter : public hyperframes::detail::Waiter {
 };
 
 // Inline, since most sends never wait: the message is moved once, straight into the awaiting frame.
-inline Session::SendAwaiter Session::send(Message message, Lane lane, Time deadline) {
+inline Session::SendAwaiter Session::send(Message&& message, Lane lane, Time deadline) {
   return SendAwaiter(*this, std::move(message), lane, deadline);
+}
+inline Session::SendAwaiter Session::send(const Message& message, Lane lane, Time deadline) {
+  return SendAwaiter(*this, Message(message), lane, deadline);
 }
 
 }  // namespace hyperframes::net
