@@ -33,6 +33,8 @@ constexpr std::size_t pass_bytes = 256 << 10;
 constexpr std::size_t least_cost = 256;
 // The memory of a piece of this size is given back at once, and not at the end of the turn's pass.
 constexpr std::size_t large_piece = 4 << 10;
+// The memory of so many in one pass is given back with the next one.
+constexpr std::size_t few_pieces = 4;
 // Doorbells that are read at a time.
 constexpr std::size_t bell_bytes = 64;
 
@@ -139,6 +141,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   // Poller and Completion.
   std::size_t poll() noexcept override;
   void arm() noexcept override {
+    give_back();
     reader_->alarm().arm();
     if (left_) writer_->alarm().arm();
     pass_failpoint_now("shm-armed");
@@ -459,7 +462,8 @@ std::size_t ShmTransport::poll() noexcept {
     end(corrupt(reader_->fault()));
     return pieces + 1;
   }
-  give_back();
+  // Few are given back by the next poll: an answer to them shall not wait for that.
+  if (pieces == 0 || pieces > few_pieces) give_back();
   const bool goes_on = can_go_on();
   if (goes_on) go_on_sending();
   if (owner_ && hung_up_) end_after_hang_up(pieces);
