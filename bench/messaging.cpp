@@ -278,6 +278,7 @@ void add_tcp_rows(Runner& runner, const std::shared_ptr<Current>& current) {
   rows.add_beside(large_rate(), false, peers.nng, "nng");
   rows.add_beside(large_rate(), false, peers.zmq, "ZeroMQ");
   rows.add_beside(large_cpu(), false, peers.ucx, "UCX");
+  rows.add_beside(large_cpu(), false, peers.nng, "nng");
   rows.add_pings_beside_bulk();
 }
 
@@ -313,6 +314,7 @@ void add_shared_memory_rows(Runner& runner, const std::shared_ptr<Current>& curr
   rows.add_beside(small_rate(), false, peers.nng, "nng");
   rows.add_beside(large_rate(), false, peers.nng, "nng");
   rows.add_beside(large_cpu(), false, peers.ucx, "UCX");
+  rows.add_beside(large_cpu(), false, peers.nng, "nng");
   rows.add_pings_beside_bulk();
   runner.leave_out("shm, segments lent instead of copied",
                    "not built: each end copies what it sends or receives");
