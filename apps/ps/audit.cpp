@@ -33,6 +33,12 @@ std::string describe(const AuditFinding& finding) {
 }
 
 Task<AuditResult> audit(PsClient& client, LedgerSummary ledgers) {
+  if (const auto here = client.view()->cluster; ledgers.cluster() != 0 && ledgers.cluster() != here)
+    throw Error(Errc::rejected, "audit the pushes",
+                fmt::format("the ledgers are of cluster {:016x}, and the coordinator is the one of "
+                            "cluster {:016x}",
+                            ledgers.cluster(), here),
+                "give the ledgers of this cluster's workers, or the coordinator that they used");
   AuditResult result;
   auto next = ledgers.pushes().begin();
   while (next != ledgers.pushes().end()) {

@@ -1,7 +1,7 @@
 // The proof that pushes count exactly once: what workers noted, held against what servers hold.
 //
 //   ps::LedgerSummary ledgers;
-//   ledgers.add(ps::read_ledger("worker-0.ledger"));
+//   ledgers.add(ps::read_ledger("worker-0.ledger"), "worker-0.ledger");
 //   ps::AuditResult result = co_await ps::audit(client, ledgers);   // result.clean()
 //
 // Each message of a push adds 1 to a counter row of its own. An acknowledged one must read exactly
@@ -41,7 +41,8 @@ struct AuditResult {
 /// "epoch 0, unit 3, batch 2 on parameter shard 5: acknowledged, and counted 0 times".
 std::string describe(const AuditFinding& finding);
 
-/// Reads the counter rows of all pushes. Throws `not_found` for a table that the cluster does not
+/// Reads the counter rows of all pushes. Throws `rejected` for ledgers of another cluster, whose
+/// pushes this one never had, and `not_found` for a table that the cluster does not
 /// have; waits for servers that are away, as PsClient does.
 Task<AuditResult> audit(PsClient& client, LedgerSummary ledgers);
 

@@ -17,12 +17,15 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr std::uint64_t ledger_magic = 0x524547444c504648;  // "HFPLDGER"
-constexpr std::uint32_t ledger_format = 1;
+constexpr std::uint32_t ledger_format = 2;
+constexpr std::size_t format_bytes = 16;  // what every format begins with
 
-void append_header(Bytes& out) {
+void append_header(Bytes& out, std::uint64_t cluster) {
   detail::put<std::uint64_t>(out, ledger_magic);
   detail::put<std::uint32_t>(out, ledger_format);
   detail::put<std::uint32_t>(out, crc32c(std::span(out).last(12)));
+  detail::put<std::uint64_t>(out, cluster);
+  detail::put<std::uint32_t>(out, crc32c(std::span(out).last(8)));
 }
 
 void append_record(Bytes& out, const LedgerEntry& entry) {
@@ -56,16 +59,18 @@ bool is_cut_short(std::span<const std::byte> bytes) {
   if (bytes.size() > Ledger::header_bytes) return false;
   if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) return true;
   Bytes whole;
-  append_header(whole);
+  append_header(whole, 0);
+  const std::size_t known = std::min(bytes.size(), format_bytes);
   return bytes.size() < whole.size() &&
-         std::ranges::equal(bytes, std::span(whole).first(bytes.size()));
+         std::ranges::equal(bytes.first(known), std::span(whole).first(known));
 }
 
-void check_header(std::span<const std::byte> bytes, const std::string& path) {
+/// Returns the cluster.
+std::uint64_t read_header(std::span<const std::byte> bytes, const std::string& path) {
   const auto tried = fmt::format("read the ledger '{}'", path);
   const Error foreign(Errc::corrupt, tried, "it does not begin as a ledger does",
                       "name a file that a worker wrote with --ledger, or a new one");
-  if (bytes.size() < Ledger::header_bytes) throw foreign;
+  if (bytes.size() < format_bytes) throw foreign;
   detail::ByteReader reader(bytes, tried);
   const auto magic = reader.get<std::uint64_t>();
   const auto format = reader.get<std::uint32_t>();
@@ -74,18 +79,25 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
   if (format != ledger_format)
     throw Error(Errc::version_mismatch, tried,
                 fmt::format("its format is {}, and this program knows {}", format, ledger_format),
-                "use the program that wrote it");
+                "use the program that wrote it, or begin a new one");
+  if (bytes.size() < Ledger::header_bytes) throw foreign;
+  const auto cluster = reader.get<std::uint64_t>();
+  if (reader.get<std::uint32_t>() != crc32c(bytes.subspan(format_bytes, 8)) || cluster == 0)
+    throw Error(Errc::corrupt, tried, "what its header says of the cluster is damaged",
+                "restore it from a copy");
+  return cluster;
 }
 
 }  // namespace
 
 /// A crash leaves whole records, then at most some that are damaged. A whole record behind a
 /// damaged one means that the file was hurt later.
-std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
-  if (is_cut_short(bytes)) return {};
-  check_header(bytes.first(std::min(bytes.size(), Ledger::header_bytes)), path);
+LedgerContents parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
+  LedgerContents contents;
+  if (is_cut_short(bytes)) return contents;
+  contents.cluster = read_header(bytes.first(std::min(bytes.size(), Ledger::header_bytes)), path);
   bytes = bytes.subspan(Ledger::header_bytes);
-  std::vector<LedgerEntry> entries;
+  auto& entries = contents.entries;
   entries.reserve(bytes.size() / Ledger::record_bytes);
   std::optional<std::size_t> damaged;
   for (std::size_t i = 0; bytes.size() >= Ledger::record_bytes; ++i) {
@@ -100,7 +112,7 @@ std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const st
           "restore it from a copy");
     entries.push_back(*entry);
   }
-  return entries;
+  return contents;
 }
 
 namespace {
@@ -119,8 +131,13 @@ Bytes read_bytes(const std::string& path) {
 
 }  // namespace
 
-std::vector<LedgerEntry> read_ledger(const std::string& path) {
-  return parse_ledger(read_bytes(path), path);
+LedgerContents read_ledger(const std::string& path) {
+  LedgerContents contents = parse_ledger(read_bytes(path), path);
+  if (contents.cluster == 0)
+    throw Error(Errc::invalid_argument, fmt::format("read the ledger '{}'", path),
+                "it is empty: no worker that wrote it has joined a cluster",
+                "leave it out, or name the file that was given with --ledger");
+  return contents;
 }
 
 /// An advisory lock on the file, for as long as this lives.
@@ -145,37 +162,53 @@ class Ledger::Lock {
   int descriptor_;
 };
 
-Ledger::Ledger(File file, std::unique_ptr<Lock> lock, std::uint64_t end)
-    : lock_(std::move(lock)), file_(std::move(file)), end_(end) {}
+Ledger::Ledger(std::string path, File file, std::unique_ptr<Lock> lock)
+    : path_(std::move(path)), lock_(std::move(lock)), file_(std::move(file)) {}
 Ledger::~Ledger() = default;
 
 Task<std::unique_ptr<Ledger>> Ledger::open(std::string path) {
   struct Found {
     std::unique_ptr<Lock> lock;
-    std::size_t entries = 0;
-    bool has_header = false;
+    LedgerContents contents;
+    bool was_empty = false;
   };
   Found found = co_await offload([path] {
     Found result;
     result.lock = std::make_unique<Lock>(path);
     const Bytes bytes = read_bytes(path);
-    result.has_header = !is_cut_short(bytes);
-    result.entries = parse_ledger(bytes, path).size();
+    result.contents = parse_ledger(bytes, path);
+    result.was_empty = bytes.empty();
     return result;
   });
   File file = co_await File::open(path, File::Mode::create);
-  const std::uint64_t end = header_bytes + found.entries * record_bytes;
-  co_await file.truncate(found.has_header ? end : 0);
-  if (!found.has_header) {
-    Bytes header;
-    append_header(header);
-    Segments data(Buffer::copy_of(std::span<const std::byte>(header)));
-    co_await file.write_at(0, std::move(data));
-    co_await file.sync();
-    auto folder = std::filesystem::absolute(path).parent_path().string();
-    co_await sync_directory(std::move(folder));
-  }
-  co_return std::unique_ptr<Ledger>(new Ledger(std::move(file), std::move(found.lock), end));
+  std::unique_ptr<Ledger> ledger(
+      new Ledger(std::move(path), std::move(file), std::move(found.lock)));
+  ledger->cluster_ = found.contents.cluster;
+  ledger->was_empty_ = found.was_empty;
+  ledger->end_ = header_bytes + found.contents.entries.size() * record_bytes;
+  co_return ledger;
+}
+
+Task<void> Ledger::begin(std::uint64_t cluster) {
+  if (cluster_ != 0 && cluster_ != cluster)
+    throw Error(Errc::rejected, fmt::format("go on with the ledger '{}'", path_),
+                fmt::format("it notes pushes to cluster {:016x}, and the coordinator is the one of "
+                            "cluster {:016x}",
+                            cluster_, cluster),
+                "give the worker another --ledger, or the coordinator of that cluster");
+  co_await file_.truncate(cluster_ == 0 ? 0 : end_);
+  if (cluster_ == 0) co_await write_header(cluster);
+  cluster_ = cluster;
+}
+
+Task<void> Ledger::write_header(std::uint64_t cluster) {
+  Bytes header;
+  append_header(header, cluster);
+  Segments data(Buffer::copy_of(std::span<const std::byte>(header)));
+  co_await file_.write_at(0, std::move(data));
+  co_await file_.sync();
+  auto folder = std::filesystem::absolute(path_).parent_path().string();
+  co_await sync_directory(std::move(folder));
 }
 
 Task<void> Ledger::add(std::vector<LedgerEntry> entries) {
@@ -200,6 +233,7 @@ Task<void> Ledger::sync() {
 Task<void> Ledger::close() {
   co_await sync();
   co_await file_.close();
+  if (cluster_ == 0 && was_empty_) co_await remove_file(path_);
 }
 
 void LedgerSummary::add(std::span<const LedgerEntry> entries) {
@@ -217,6 +251,21 @@ void LedgerSummary::add(std::span<const LedgerEntry> entries) {
                   "give ledgers of one run only");
     known.state = std::max(known.state, entry.state);
   }
+}
+
+void LedgerSummary::add(const LedgerContents& ledger, const std::string& path) {
+  if (cluster_ != 0 && cluster_ != ledger.cluster)
+    throw Error(Errc::invalid_argument, "put ledgers together",
+                fmt::format("'{}' is of cluster {:016x}, and '{}' of cluster {:016x}", cluster_of_,
+                            cluster_, path, ledger.cluster),
+                "give those of one cluster only");
+  cluster_ = ledger.cluster;
+  cluster_of_ = path;
+  add(ledger.entries);
+}
+
+void LedgerSummary::keep_only(TableId table) {
+  std::erase_if(pushes_, [table](const auto& push) { return push.first.table != table; });
 }
 
 }  // namespace hyperframes::ps

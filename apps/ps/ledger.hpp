@@ -2,11 +2,13 @@
 // process can prove that nothing acknowledged was lost and nothing was applied twice.
 //
 //   auto ledger = co_await ps::Ledger::open("worker-0.ledger");
+//   co_await ledger->begin(cluster);                     // whose pushes it notes from here on
 //   co_await ledger->add({entry});                       // in doubt, before the push is sent
 //   co_await ledger->add({entry.acknowledged()});        // after its acknowledgement
 //   co_await ledger->sync();                             // both survive power loss from here on
 //
-// A file of fixed, checksummed records that only grows. What a crash left half-written at its end
+// A file of fixed, checksummed records that only grows, behind a header that says which cluster
+// took the pushes: another one's servers can't hold them. What a crash left half-written at its end
 // is cut off when it is opened again; damage before that is reported as corrupt. Records of one
 // push need not be in one ledger: whoever takes over a work unit sends, and notes, the same pushes.
 #pragma once
@@ -50,39 +52,55 @@ struct LedgerEntry {
 /// A ledger that is written. One core shard's.
 class Ledger {
  public:
-  static constexpr std::size_t header_bytes = 16;
+  static constexpr std::size_t header_bytes = 28;
   static constexpr std::size_t record_bytes = 40;
 
-  /// Makes it, or goes on after its last whole record. Throws `corrupt`, `rejected` while another
-  /// process writes it, and what the file system says.
+  /// Makes the file or reads it, and keeps others from writing it. Throws `corrupt`,
+  /// `version_mismatch`, `rejected` while another process writes it, and what the file system says.
   static Task<std::unique_ptr<Ledger>> open(std::string path);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
+  /// Goes on after its last whole record with the pushes to this cluster (ClusterView::cluster).
+  /// Once, before the first `add`. Throws `rejected`, and changes nothing, if it notes those to
+  /// another one.
+  Task<void> begin(std::uint64_t cluster);
   /// Appends; written when it completes, so that it survives this process. In the order of the
   /// calls.
   Task<void> add(std::vector<LedgerEntry> entries);
   /// What was added before survives power loss. Calls that overlap share one flush.
   Task<void> sync();
+  /// A file that was made for nothing, as `begin` was not called, goes.
   Task<void> close();
   std::uint64_t entries() const noexcept { return (end_ - header_bytes) / record_bytes; }
 
  private:
   class Lock;
-  Ledger(File file, std::unique_ptr<Lock> lock, std::uint64_t end);
+  Ledger(std::string path, File file, std::unique_ptr<Lock> lock);
+  Task<void> write_header(std::uint64_t cluster);
 
+  std::string path_;
   std::unique_ptr<Lock> lock_;  // keeps other processes out
   File file_;
-  std::uint64_t end_;
+  std::uint64_t cluster_ = 0;  // 0: it has no header yet
+  bool was_empty_ = false;
+  std::uint64_t end_ = header_bytes;
   std::uint64_t synced_end_ = 0;
   Mutex writing_, syncing_;
 };
 
-/// Reads a ledger's whole records. Blocks. Throws as `open` does.
-std::vector<LedgerEntry> read_ledger(const std::string& path);
-/// The same of its bytes; `path` is for the texts of errors.
-std::vector<LedgerEntry> parse_ledger(std::span<const std::byte> bytes, const std::string& path);
+/// What stands in a ledger.
+struct LedgerContents {
+  std::uint64_t cluster = 0;  ///< Which took the pushes; 0: its worker had not begun it yet.
+  std::vector<LedgerEntry> entries{};
+};
+
+/// Reads a ledger's whole records. Blocks. Throws as `open` does, and `invalid_argument` for one
+/// that no worker has begun: it proves nothing.
+LedgerContents read_ledger(const std::string& path);
+/// The same of its bytes, where one that was not begun is fine; `path` is for the texts of errors.
+LedgerContents parse_ledger(std::span<const std::byte> bytes, const std::string& path);
 
 /// The pushes of several ledgers, each once: acknowledged if any of them says so.
 class LedgerSummary {
@@ -93,10 +111,17 @@ class LedgerSummary {
     auto operator<=>(const Key&) const = default;
   };
   void add(std::span<const LedgerEntry> entries);
+  /// Throws `invalid_argument` for ledgers of different clusters.
+  void add(const LedgerContents& ledger, const std::string& path);
+  void keep_only(TableId table);
+  /// 0: not known.
+  std::uint64_t cluster() const noexcept { return cluster_; }
   const std::map<Key, LedgerEntry>& pushes() const noexcept { return pushes_; }
 
  private:
   std::map<Key, LedgerEntry> pushes_;
+  std::uint64_t cluster_ = 0;
+  std::string cluster_of_;  // the path of the ledger that says so
 };
 
 }  // namespace hyperframes::ps

@@ -173,6 +173,7 @@ class Worker {
   // Reports go on beside it until the worker ends. One that can't go on ends the worker: unheard,
   // it would be given up again and again.
   Task<void> train(Scope& scope) {
+    if (ledger_) co_await ledger_->begin(client_.view()->cluster);
     co_await join_job();
     scope.spawn(report());
     auto lease = co_await lease_unit();

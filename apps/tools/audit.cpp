@@ -35,30 +35,22 @@ struct AuditFlags {
 
 ps::LedgerSummary read_ledgers(const AuditFlags& flags) {
   ps::LedgerSummary summary;
-  for (const auto& path : flags.ledgers) summary.add(ps::read_ledger(path));
+  for (const auto& path : flags.ledgers) summary.add(ps::read_ledger(path), path);
   return summary;
 }
 
-/// The pushes to one table.
-ps::LedgerSummary only_table(const ps::LedgerSummary& all, const ps::ClusterView& view,
-                             const std::string& name) {
-  const auto* table = view.table(name);
-  if (table == nullptr) {
-    std::string names;
-    for (const auto& known : view.tables) names += (names.empty() ? "" : ", ") + known.name;
-    throw Error(Errc::not_found, "audit table '" + name + "'", "the cluster has no such table",
-                names.empty() ? "it has none at all" : "choose one of: " + names);
-  }
-  ps::LedgerSummary some;
-  for (const auto& [key, entry] : all.pushes())
-    if (key.table == table->id) some.add(std::span(&entry, 1));
-  return some;
+ps::TableId table_named(const std::string& name, const ps::ClusterView& view) {
+  if (const auto* table = view.table(name)) return table->id;
+  std::string names;
+  for (const auto& known : view.tables) names += (names.empty() ? "" : ", ") + known.name;
+  throw Error(Errc::not_found, "audit table '" + name + "'", "the cluster has no such table",
+              names.empty() ? "it has none at all" : "choose one of: " + names);
 }
 
 Task<ps::AuditResult> audit_with(ps::PsClient& client, const AuditFlags& flags,
                                  ps::LedgerSummary ledgers) {
   co_await client.start();
-  if (!flags.table.empty()) ledgers = only_table(ledgers, *client.view(), flags.table);
+  if (!flags.table.empty()) ledgers.keep_only(table_named(flags.table, *client.view()));
   co_return co_await ps::audit(client, std::move(ledgers));
 }
 

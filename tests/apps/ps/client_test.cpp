@@ -637,6 +637,16 @@ TEST_CASE("an audit over the servers finds what was lost and what was applied tw
     CHECK(result.duplicated == 1);
     CHECK(result.applied == 10 * num_shards - 1);
 
+    LedgerSummary foreign;
+    foreign.add({.cluster = cluster.client().view()->cluster + 1, .entries = entries}, "ledger");
+    bool refused = false;
+    try {
+      co_await audit(cluster.client(), foreign);
+    } catch (const Error& error) {
+      refused = error.is(Errc::rejected);
+    }
+    CHECK(refused);
+
     ledgers.add(std::vector{LedgerEntry{.table = 99, .counter = 1}});
     bool missing = false;
     try {

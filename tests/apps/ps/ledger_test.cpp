@@ -20,14 +20,19 @@ LedgerEntry entry(std::uint32_t batch, std::uint64_t counter) {
       .job = 1, .epoch = 2, .unit = 3, .batch = batch, .table = 4, .shard = 5, .counter = counter};
 }
 
-Task<void> write_entries(std::string path, std::vector<LedgerEntry> entries) {
+constexpr std::uint64_t cluster = 0x1a2b;
+
+Task<void> write_entries(std::string path, std::vector<LedgerEntry> entries,
+                         std::uint64_t cluster) {
   auto ledger = co_await Ledger::open(path);
+  co_await ledger->begin(cluster);
   co_await ledger->add(std::move(entries));
   co_await ledger->close();
 }
 
-void write(Runtime& runtime, const std::string& path, std::vector<LedgerEntry> entries) {
-  runtime.run([&](Runtime&) { return write_entries(path, entries); });
+void write(Runtime& runtime, const std::string& path, std::vector<LedgerEntry> entries,
+           std::uint64_t to = cluster) {
+  runtime.run([&](Runtime&) { return write_entries(path, entries, to); });
 }
 
 std::string read_text(const std::string& path) {
@@ -37,6 +42,10 @@ std::string read_text(const std::string& path) {
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+LedgerContents parse(const std::string& text) {
+  return parse_ledger(std::as_bytes(std::span(text)), "ledger");
 }
 
 template <class Function>
@@ -58,7 +67,7 @@ TEST_CASE("a ledger that is opened again goes on where it ended") {
   write(runtime, path, {entry(0, 10), entry(0, 10).acknowledged()});
   write(runtime, path, {entry(1, 11)});
   write(runtime, path, {});
-  const auto entries = read_ledger(path);
+  const auto entries = read_ledger(path).entries;
   REQUIRE(entries.size() == 3);
   CHECK(entries[0] == entry(0, 10));
   CHECK(entries[1] == entry(0, 10).acknowledged());
@@ -77,9 +86,9 @@ TEST_CASE("wherever a crash cut the ledger, its whole records stay and the rest 
     write_text(path, whole.substr(0, size));
     const auto left =
         size < Ledger::header_bytes ? 0 : (size - Ledger::header_bytes) / Ledger::record_bytes;
-    CHECK(read_ledger(path).size() == left);
+    CHECK(parse(whole.substr(0, size)).entries.size() == left);
     write(runtime, path, {entry(7, 17)});
-    const auto entries = read_ledger(path);
+    const auto entries = read_ledger(path).entries;
     REQUIRE(entries.size() == left + 1);
     CHECK(entries.back() == entry(7, 17));
   }
@@ -91,9 +100,9 @@ TEST_CASE("a tail that power loss filled with zeros is cut off") {
   Runtime runtime({.shards = 1});
   write(runtime, path, {entry(0, 10)});
   write_text(path, read_text(path) + std::string(3 * Ledger::record_bytes, '\0'));
-  CHECK(read_ledger(path).size() == 1);
+  CHECK(read_ledger(path).entries.size() == 1);
   write(runtime, path, {entry(1, 11)});
-  CHECK(read_ledger(path).size() == 2);
+  CHECK(read_ledger(path).entries.size() == 2);
 }
 
 TEST_CASE("a flipped bit before the last record is reported as corrupt") {
@@ -134,7 +143,7 @@ TEST_CASE("a header of which a crash left nothing but its size is written again"
   for (std::size_t size = 0; size <= Ledger::header_bytes; ++size) {
     write_text(path, std::string(size, '\0'));
     write(runtime, path, {entry(0, 1)});
-    CHECK(read_ledger(path) == std::vector{entry(0, 1)});
+    CHECK(read_ledger(path).entries == std::vector{entry(0, 1)});
   }
 }
 
@@ -167,6 +176,7 @@ TEST_CASE("overlapping calls keep their order and lose nothing") {
   runtime.run([&](Runtime&) {
     return co_invoke([path]() -> Task<void> {
       auto ledger = co_await Ledger::open(path);
+      co_await ledger->begin(cluster);
       std::vector<Task<void>> calls;
       for (std::uint32_t i = 0; i < 50; ++i) {
         calls.push_back(ledger->add({entry(i, i), entry(i, i).acknowledged()}));
@@ -177,7 +187,7 @@ TEST_CASE("overlapping calls keep their order and lose nothing") {
       co_await ledger->close();
     });
   });
-  const auto entries = read_ledger(path);
+  const auto entries = read_ledger(path).entries;
   REQUIRE(entries.size() == 100);
   for (std::uint32_t i = 0; i < 50; ++i) {
     CHECK(entries[2 * i] == entry(i, i));
@@ -202,4 +212,82 @@ TEST_CASE("ledgers that use one counter for two pushes are refused") {
   LedgerSummary summary;
   summary.add(std::vector{entry(0, 10)});
   CHECK(thrown_by([&] { summary.add(std::vector{entry(1, 10)}); }).is(Errc::corrupt));
+}
+
+TEST_CASE("a ledger says whose pushes it notes, and takes no other cluster's") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10)}, 7);
+  const auto before = read_text(path);
+  const Error error = thrown_by([&] { write(runtime, path, {entry(1, 11)}, 8); });
+  INFO(error.what());
+  CHECK(error.is(Errc::rejected));
+  CHECK(error.found().find("0000000000000007") != std::string::npos);
+  CHECK(error.found().find("0000000000000008") != std::string::npos);
+  CHECK(read_text(path) == before);
+  write(runtime, path, {entry(1, 11)}, 7);
+  CHECK(read_ledger(path).cluster == 7);
+  CHECK(read_ledger(path).entries.size() == 2);
+}
+
+TEST_CASE("a ledger of an older format is refused by its version, and left as it is") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  const std::string old("HFPLDGER\1\0\0\0\xb3\xc7\x45\xd2", 16);
+  write_text(path, old);
+  CHECK(thrown_by([&] { write(runtime, path, {}); }).is(Errc::version_mismatch));
+  CHECK(thrown_by([&] { read_ledger(path); }).is(Errc::version_mismatch));
+  CHECK(read_text(path) == old);
+}
+
+TEST_CASE("a ledger that no worker has begun proves nothing, and is refused") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{5}, Ledger::header_bytes}) {
+    write_text(path, std::string(size, '\0'));
+    CHECK(thrown_by([&] { read_ledger(path); }).is(Errc::invalid_argument));
+  }
+}
+
+TEST_CASE("a ledger that is closed before it was begun leaves no file, and no other one's goes") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  const auto open_and_close = [&] {
+    runtime.run([&](Runtime&) {
+      return co_invoke([path]() -> Task<void> {
+        auto ledger = co_await Ledger::open(path);
+        co_await ledger->close();
+      });
+    });
+  };
+  open_and_close();
+  CHECK_FALSE(std::filesystem::exists(path));
+  write(runtime, path, {entry(0, 10)});
+  open_and_close();
+  CHECK(read_ledger(path).entries.size() == 1);
+}
+
+TEST_CASE("ledgers of two clusters are not put together") {
+  LedgerSummary summary;
+  summary.add({.cluster = 7, .entries = {entry(0, 10)}}, "first");
+  summary.add({.cluster = 7, .entries = {entry(1, 11)}}, "second");
+  const Error error = thrown_by([&] { summary.add({.cluster = 8, .entries = {}}, "third"); });
+  INFO(error.what());
+  CHECK(error.is(Errc::invalid_argument));
+  CHECK(error.found().find("'second' is of cluster 0000000000000007") != std::string::npos);
+  CHECK(error.found().find("'third' of cluster 0000000000000008") != std::string::npos);
+}
+
+TEST_CASE("of ledgers put together one table's pushes can be kept") {
+  LedgerSummary summary;
+  auto other = entry(1, 11);
+  other.table = 9;
+  summary.add({.cluster = 7, .entries = {entry(0, 10), other}}, "ledger");
+  summary.keep_only(9);
+  CHECK(summary.cluster() == 7);
+  REQUIRE(summary.pushes().size() == 1);
+  CHECK(summary.pushes().begin()->second == other);
 }
