@@ -216,6 +216,38 @@ void check_ids(const Schema& schema) {
   }
 }
 
+/// What is generated beside what the schema declares must not be called like that. Flat and scoped
+/// names are all that C++ sees.
+void check_generated_names(const Schema& schema) {
+  std::map<std::string, std::string> declared;
+  for (const auto& object : schema.objects) declared.emplace(object.full_name, object.full_name);
+  for (const auto& value : schema.enums) declared.emplace(value.full_name, value.full_name);
+  for (const auto& service : schema.services)
+    declared.emplace(service.full_name, service.full_name);
+  const auto check = [&](const std::string& owner, const char* suffix) {
+    if (!declared.contains(owner + suffix)) return;
+    throw SchemaError(owner + suffix + " is what is made for " + owner +
+                      " in C++; rename one of them");
+  };
+  for (const auto& object : schema.objects) check(object.full_name, "Fields");
+  for (const auto& service : schema.services) check(service.full_name, "Ref");
+}
+
+/// Generated code says hf:: and hyperframes::, which are the library's.
+void check_namespaces(const Schema& schema) {
+  const auto check = [](const Declared& declared) {
+    if (!declared.in_file) return;
+    const std::string_view all = declared.full_name;
+    const auto outermost = all.substr(0, all.find('.'));
+    if (outermost == "hf")
+      throw SchemaError("the namespace hf, in which " + declared.full_name +
+                        " is, is a name of the library; choose another");
+  };
+  for (const auto& object : schema.objects) check(object);
+  for (const auto& value : schema.enums) check(value);
+  for (const auto& service : schema.services) check(service);
+}
+
 // Indexes refer past the tables that stand for methods, so those stay, but belong to no file.
 void hide_call_tables(Schema& schema) {
   const std::string_view suffix = call_table_suffix;
@@ -283,6 +315,8 @@ Schema read_schema(const std::filesystem::path& reflection, const std::string& f
     }
   }
   check_ids(schema);
+  check_generated_names(schema);
+  check_namespaces(schema);
   for (const Service& service : schema.services) check_method_names(service);
   hide_call_tables(schema);
   return schema;

@@ -27,6 +27,11 @@ expect_refused("methods TryAdd and Add of n.S would both be try_add()"
                "${tables} rpc_service S { TryAdd(A):B; Add(A):B (oneway); }")
 expect_refused("a table or struct and a service are both called n.A"
                "${tables} rpc_service A { Add(B):B; }")
+expect_refused("n.BFields is what is made for n.B in C++"
+               "${tables} table BFields { z:int; } rpc_service S { Add(A):B; }")
+expect_refused("n.SRef is what is made for n.S in C++"
+               "${tables} table SRef { z:int; } rpc_service S { Add(A):B; }")
+expect_refused("the namespace hf" "namespace hf; table A { x:int; } rpc_service S { Add(A):A; }")
 
 # Names that C++ or the classes beside have taken are made into others.
 file(WRITE "${WORK_DIR}/service.fbs"
