@@ -1,10 +1,12 @@
 // Runs FlatBuffers' compiler.
 //
 //   Flatc flatc("flatc");                       // looked for in PATH; throws if it is another
-//   version flatc.run({"--cpp", "-o", "out", "x.fbs"});  // throws if it fails; what it says goes
-//   to ours
+//                                               // version
+//   flatc.run({"--cpp", "-o", "out", "x.fbs"}, translate);  // throws if it fails; what it says
+//                                                           // goes to standard error
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,9 @@ class Flatc {
   /// Throws SchemaError if there is no such program, or if its version is not the one of the
   /// FlatBuffers headers that this program was built with: their code would not fit together.
   explicit Flatc(std::string program);
-  void run(const std::vector<std::string>& arguments) const;
+  /// `in_words_of_ours` turns what it says into what is passed on.
+  void run(const std::vector<std::string>& arguments,
+           const std::function<std::string(std::string)>& in_words_of_ours) const;
 
  private:
   std::string program_;

@@ -47,9 +47,9 @@ struct Options {
 };
 
 void write_dependencies(const fs::path& to, const fs::path& target,
-                        const std::vector<fs::path>& read) {
+                        const std::vector<protocol::Copy>& read) {
   std::string text = escaped(target) + ":";
-  for (const auto& path : read) text += " \\\n  " + escaped(path);
+  for (const auto& copy : read) text += " \\\n  " + escaped(copy.original);
   write(to, text + "\n");
 }
 
@@ -65,18 +65,24 @@ void emit(const std::string& file, const fs::path& folder) {
 
 void generate(const Options& options) {
   const std::string file = options.schema.filename().string(), stem = protocol::stem(file);
-  // A folder for each schema: two of them may include the same third one.
-  const fs::path folder = options.out / stem;
+  // A folder for each schema: two of them may include the same third one. Its name is none that a
+  // program made of the schema might have.
+  const fs::path folder = options.out / (file + ".d");
   fs::create_directories(folder);
   const std::string place = folder.string();
   const protocol::Flatc flatc(options.flatc);
 
   const auto read = protocol::prepare(options.schema, options.include_folders, folder);
+  const auto translated = [&read](std::string said) {
+    return protocol::in_originals(std::move(said), read);
+  };
   flatc.run({"--binary", "--schema", "--bfbs-comments", "--bfbs-builtins", "--bfbs-filenames",
-             place, "-I", place, "-o", place, (folder / file).string()});
+             place, "-I", place, "-o", place, (folder / file).string()},
+            translated);
   emit(file, folder);
-  flatc.run({"--cpp", "--scoped-enums", "-I", place, "-o", place,
-             (folder / (stem + "_fb.fbs")).string()});
+  flatc.run(
+      {"--cpp", "--scoped-enums", "-I", place, "-o", place, (folder / (stem + "_fb.fbs")).string()},
+      translated);
   for (const std::string& made : {file + ".hpp", file + ".cpp", stem + "_fb_generated.h"})
     fs::copy_file(folder / made, options.out / made, fs::copy_options::overwrite_existing);
   if (!options.dependency_file.empty())
@@ -98,7 +104,17 @@ int main(int argument_count, char** arguments) {
   command->add_option("--flatc", options.flatc, "FlatBuffers' compiler")->capture_default_str();
   command->add_option("--dependency-file", options.dependency_file,
                       "Write what was read, in make's syntax");
-  CLI11_PARSE(app, argument_count, arguments);
+  try {
+    app.parse(argument_count, arguments);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    const bool without = app.get_subcommands().empty() && app.remaining().empty();
+    std::cerr << "hyperframes_protocol_generator: "
+              << (without ? "a command is missing; there is: generate" : error.what())
+              << "; `hyperframes_protocol_generator --help` explains\n";
+    return 2;
+  }
 
   try {
     generate(options);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 namespace hyperframes::protocol {
 namespace {
@@ -20,7 +23,9 @@ constexpr std::string_view declared_attributes =
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw SchemaError("can't read " + path.string());
+  if (!file)
+    throw SchemaError("can't read " + path.string() + ": " +
+                      std::generic_category().message(errno));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -93,11 +98,16 @@ class Preparation {
       throw SchemaError("two schemas are called " + entry->first + ": " + entry->second.string() +
                         " and " + original.string() + "; rename one of them");
     }
-    originals.push_back(original);
-    write(folder_ / original.filename(), rewrite(read_file(original), original));
+    const std::size_t place = copies.size();
+    copies.emplace_back();
+    Copy copy = rewrite(read_file(original), original);
+    copy.original = original;
+    copy.path = fs::canonical(folder_) / original.filename();  // as flatc calls it
+    write(copy.path, copy.text);
+    copies[place] = std::move(copy);
   }
 
-  std::vector<fs::path> originals;
+  std::vector<Copy> copies;
 
  private:
   static void write(const fs::path& path, const std::string& text) {
@@ -114,10 +124,12 @@ class Preparation {
                       "\", which is neither beside it nor in an include folder");
   }
 
-  std::string rewrite(const std::string& text, const fs::path& path) {
-    std::string result;
+  Copy rewrite(const std::string& text, const fs::path& path) {
+    Copy copy;
+    std::string& result = copy.text;
     std::size_t copied = 0;
     const auto copy_to = [&](std::size_t end) {
+      copy.pieces.push_back({result.size(), copied, end - copied});
       result.append(text, copied, end - copied);
       copied = end;
     };
@@ -140,13 +152,16 @@ class Preparation {
       if (!attributes_declared) {
         // Before the first declaration, but after the includes. A doc comment stays with what it
         // documents: this goes to the start of the file, or right after the last include.
-        declare_attributes(result, text, copied);
+        if (copied)
+          copy_to(std::min(text.find(';', copied), text.size() - 1) + 1);  // the include's end
+        result += " ";
+        result += declared_attributes;
         attributes_declared = true;
       }
       if (token.text == "rpc_service") rewrite_service(scanner, copy_to, result, copied);
     }
     copy_to(text.size());
-    return result;
+    return copy;
   }
 
   // flatc's reflection holds defaults as signed numbers, and turns what does not fit into 0.
@@ -157,17 +172,6 @@ class Preparation {
     throw SchemaError(
         path.string() + ": the default " + std::string(value) +
         " of a ulong is over 9223372036854775807, which flatc's reflection can't say");
-  }
-
-  static void declare_attributes(std::string& result, const std::string& text,
-                                 std::size_t& copied) {
-    if (copied) {  // up to the semicolon of the last include
-      const auto end = text.find(';', copied) + 1;
-      result.append(text, copied, end - copied);
-      copied = end;
-    }
-    result += " ";
-    result += declared_attributes;
   }
 
   template <class CopyTo>
@@ -206,11 +210,68 @@ class Preparation {
 
 }  // namespace
 
-std::vector<fs::path> prepare(const fs::path& schema, const std::vector<fs::path>& include_folders,
-                              const fs::path& folder) {
+std::size_t Copy::original_of(std::size_t in_copy) const noexcept {
+  std::size_t found = 0;
+  for (const Piece& piece : pieces)
+    if (piece.in_copy <= in_copy)
+      found = piece.in_original + std::min(in_copy - piece.in_copy, piece.size);
+  return found;
+}
+
+std::vector<Copy> prepare(const fs::path& schema, const std::vector<fs::path>& include_folders,
+                          const fs::path& folder) {
   Preparation preparation(include_folders, folder);
   preparation.add(schema);
-  return preparation.originals;
+  return std::move(preparation.copies);
+}
+
+namespace {
+
+/// Takes a number off the front; 0 if there is none.
+std::size_t take_number(std::string_view& text) {
+  std::size_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
+  return number;
+}
+
+bool take(std::string_view& text, std::string_view what) {
+  if (!text.starts_with(what)) return false;
+  text.remove_prefix(what.size());
+  return true;
+}
+
+/// The column in the original of a line of the copy.
+std::size_t column_of(const Copy& copy, std::size_t line, std::size_t column) {
+  std::size_t begin = 0;
+  for (std::size_t i = 1; i < line && begin != std::string::npos; ++i)
+    begin = copy.text.find('\n', begin) + 1;
+  const std::size_t first = copy.original_of(begin);
+  return std::max(copy.original_of(begin + column), first) - first;
+}
+
+}  // namespace
+
+std::string in_originals(std::string message, const std::vector<Copy>& copies) {
+  for (const Copy& copy : copies) {
+    const std::string path = copy.path.string();
+    for (auto at = message.find(path); at != std::string::npos;) {
+      std::string_view rest = std::string_view(message).substr(at + path.size());
+      std::string place = copy.original.string();
+      // flatc writes "PATH:LINE: COLUMN: error: ...".
+      if (std::string_view after = rest; take(after, ":"))
+        if (const auto line = take_number(after); line != 0 && take(after, ": "))
+          if (const auto column = take_number(after); take(after, ":")) {
+            place += ":" + std::to_string(line) + ":" +
+                     std::to_string(column_of(copy, line, column)) + ":";
+            rest = after;
+          }
+      const std::size_t end = message.size() - rest.size();
+      message.replace(at, end - at, place);
+      at = message.find(path, at + place.size());
+    }
+  }
+  return message;
 }
 
 }  // namespace hyperframes::protocol
