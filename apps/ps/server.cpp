@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <atomic>
+#include <filesystem>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
@@ -147,6 +149,7 @@ class Server {
   Task<void> start_coordinator(Scope& scope) {
     CoordinatorOptions coordinator;
     coordinator.path = folder_.path() + "/coordinator.db";
+    co_await offload([this, path = coordinator.path] { require_database(path); });
     coordinator.num_shards = options_.num_shards;
     coordinator.num_servers = options_.num_servers;
     coordinator.staleness_bound = options_.staleness_bound;
@@ -158,6 +161,16 @@ class Server {
     scope.spawn(watch_over(actor, "the coordinator"));
     fmt::print("coordinator {}\n", endpoint_.substr(endpoint_.find("//") + 2));
     std::fflush(stdout);
+  }
+
+  /// A new database is a new cluster, which could not take in the data of this folder.
+  void require_database(const std::string& path) const {
+    if (folder_.cluster() == 0 || std::filesystem::exists(path)) return;
+    throw Error(Errc::not_found, "coordinate with the work folder '" + folder_.path() + "'",
+                fmt::format("it holds data of cluster {:016x}, and no coordinator's database",
+                            folder_.cluster()),
+                "give --coordinator_addr if that cluster's coordinator runs elsewhere; restore "
+                "coordinator.db if it was here; or choose another --workdir");
   }
 
   /// A process without an actor that it is there for must not look alive, with its lease renewed:

@@ -87,6 +87,7 @@ void replace_file(const std::string& file, const std::string& text) {
 
 constexpr const char* incarnation_file = "incarnation";
 constexpr const char* cluster_file = "cluster";
+constexpr const char* shard_prefix = "shard-";
 
 }  // namespace
 
@@ -145,10 +146,22 @@ void WorkFolder::read_or_make_identity(const std::string& name) {
     throw Error(Errc::corrupt, "read '" + file + "'", "it holds no name and node_id",
                 "restore it, or choose another --workdir");
   }
+  if (holds_data())
+    throw Error(Errc::not_found, "use the work folder '" + path_ + "'",
+                "it holds a server's data, and 'identity.json', which says whose, is gone",
+                "restore that file from a copy, or choose another --workdir");
   identity_.node_id = random_id();
   identity_.name = name.empty() ? fmt::format("ps-{:08x}", identity_.node_id >> 32) : name;
   replace_file(
       file, nlohmann::json{{"name", identity_.name}, {"node_id", identity_.node_id}}.dump() + "\n");
+}
+
+/// Whether a server has joined a cluster or begun a shard here: its identity was there before.
+bool WorkFolder::holds_data() const {
+  if (read_file(path_ + "/" + cluster_file) || read_file(begun_file())) return true;
+  for (const auto& entry : std::filesystem::directory_iterator(path_))
+    if (entry.path().filename().string().starts_with(shard_prefix)) return true;
+  return false;
 }
 
 std::uint64_t WorkFolder::read_number(const char* name) const {
@@ -176,7 +189,7 @@ void WorkFolder::set_cluster(std::uint64_t cluster) {
 // ---- Parameter shards ---------------------------------------------------------------------------
 
 std::string WorkFolder::shard_folder(ShardId shard) const {
-  return fmt::format("{}/shard-{:04}", path_, shard);
+  return fmt::format("{}/{}{:04}", path_, shard_prefix, shard);
 }
 
 // A folder of an older version has no list: its shards come onto it when they are recovered.

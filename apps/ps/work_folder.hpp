@@ -27,7 +27,7 @@ class WorkFolder {
   };
 
   /// `name`: of a new folder; empty makes one up. Throws already_exists if another process holds
-  /// the lock, naming it.
+  /// the lock, naming it, and not_found if it holds parameter shards and its identity is gone.
   WorkFolder(std::string path, const std::string& name);
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
@@ -61,6 +61,7 @@ class WorkFolder {
     int descriptor_;
   };
   void read_or_make_identity(const std::string& name);
+  bool holds_data() const;
   std::uint64_t read_number(const char* name) const;
   void write_number(const char* name, std::uint64_t number) const;
   std::string begun_file() const { return path_ + "/begun_shards"; }

@@ -162,7 +162,13 @@ TEST_CASE("a server can't take the folder, the name or the cluster of another on
   std::filesystem::remove(folder + "/coordinator.db-wal");
   std::filesystem::remove(folder + "/coordinator.db-shm");
   scene.require_failure(server_at("bereft", folder, {"--num_shards", "4"}),
+                        "give --coordinator_addr if that cluster's coordinator runs elsewhere");
+  CHECK_FALSE(std::filesystem::exists(folder + "/coordinator.db"));
+  Process& other = scene.start_server("elsewhere", {{"--num_shards", "4"}});
+  scene.require_failure(server_at("stray", folder, {"--coordinator_addr", scene.address(other)}),
                         "holds data of cluster");
+  std::filesystem::remove(folder + "/identity.json");
+  scene.require_failure(server_at("nobody", folder, {}), "identity.json");
 }
 
 TEST_CASE("a worker says what is wrong with its options, and ends") {

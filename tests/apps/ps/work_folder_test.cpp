@@ -115,7 +115,7 @@ TEST_CASE("a work folder that is in use, is another's or is damaged is refused w
     CHECK(thrown_by([&] { WorkFolder(path, "a"); }).is(Errc::already_exists));
   }
   CHECK(thrown_by([&] { WorkFolder(path, "b"); }).is(Errc::invalid_argument));
-  for (const char* file : {"incarnation", "cluster", "identity.json", "begun_shards"}) {
+  for (const char* file : {"incarnation", "cluster", "begun_shards", "identity.json"}) {
     for (const char* text : {"", "x", "0", "-1", "12 34"}) {
       if (std::string(file) == "begun_shards" && std::string(text) != "x") continue;
       write(path + "/" + file, text);
@@ -127,6 +127,24 @@ TEST_CASE("a work folder that is in use, is another's or is damaged is refused w
     }
     std::filesystem::remove(path + "/" + file);
   }
+}
+
+TEST_CASE("a folder that holds a server's data and not its identity gets no new one") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server");
+  const auto refused = [&] {
+    std::filesystem::remove(path + "/identity.json");
+    const Error error = thrown_by([&] { WorkFolder(path, ""); });
+    INFO(error.what());
+    CHECK(error.is(Errc::not_found));
+    CHECK(error.found().find("identity.json") != std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(path + "/identity.json"));
+  };
+  std::filesystem::create_directories(path + "/shard-0003");
+  refused();
+  std::filesystem::remove(path + "/shard-0003");
+  WorkFolder(path, "").set_cluster(7);
+  refused();
 }
 
 TEST_CASE("a file of the work folder that can't be read is no missing file") {
