@@ -211,19 +211,36 @@ Task<void> Coordinator::join_server(protocol::JoinServer request,
                                            .node_id = request.node_id(),
                                            .incarnation = request.incarnation(),
                                            .endpoint = std::string(request.endpoint()),
-                                           .cluster = request.cluster()};
-  const bool granted = co_await on_store(
-      [join](CoordinatorStore& store, Time now) { return store.join_server(join, now); });
-  reply.send(server_lease(granted));
+                                           .cluster = request.cluster(),
+                                           .previous = request.previous(),
+                                           .accept_loss = request.accept_loss()};
+  struct Answer {
+    bool granted = false;
+    std::vector<ShardMark> marks;
+  };
+  const Answer answer = co_await on_store([join](CoordinatorStore& store, Time now) {
+    const bool granted = store.join_server(join, now);
+    return Answer{granted, store.marks_of(join.node_id)};
+  });
+  auto lease = server_lease(answer.granted);
+  for (const ShardMark& mark : answer.marks)
+    lease.marks.push_back(protocol::ShardMark::Fields{.shard = mark.shard, .record = mark.record});
+  reply.send(lease);
 }
 
 Task<void> Coordinator::renew_lease(protocol::RenewLease request,
                                     Reply<protocol::ServerLease> reply) {
   const auto node = request.node_id();
   const auto incarnation = request.incarnation();
-  const bool granted = co_await on_store([node, incarnation](CoordinatorStore& store, Time now) {
-    return store.renew_lease(node, incarnation, now);
-  });
+  const bool recovered = request.recovered();
+  std::vector<ShardMark> marks;
+  for (const auto& mark : request.marks()) marks.push_back({mark.shard(), mark.record()});
+  const bool granted =
+      co_await on_store([node, incarnation, recovered, marks](CoordinatorStore& store, Time now) {
+        if (!store.renew_lease(node, incarnation, now)) return false;
+        store.note_disk(node, recovered, marks);
+        return true;
+      });
   reply.send(server_lease(granted));
 }
 

@@ -47,6 +47,12 @@ constexpr const char* schema = R"sql(
     joined_at_clock INTEGER NOT NULL, clock INTEGER NOT NULL, samples INTEGER NOT NULL,
     loss REAL, auc REAL);
 )sql";
+// A program that does not know these leaves them as they are, and they stay true: marks only grow.
+constexpr const char* marks_schema = R"sql(
+  CREATE TABLE IF NOT EXISTS shard_marks (shard INTEGER PRIMARY KEY, record INTEGER NOT NULL);
+  CREATE TABLE IF NOT EXISTS recovered_servers (
+    node_id INTEGER PRIMARY KEY, incarnation INTEGER NOT NULL);
+)sql";
 
 double seconds(Duration span) { return std::chrono::duration<double>(span).count(); }
 
@@ -106,6 +112,15 @@ struct CoordinatorStore::State {
     Time last_heard{};
     bool silent = false;
   };
+  /// A number that only grows, and is written down after it has.
+  struct Mark {
+    std::uint64_t value = 0;
+    bool dirty = false;
+    void raise(std::uint64_t to) noexcept {
+      dirty |= to > value;
+      value = std::max(value, to);
+    }
+  };
 
   State(Options given, Time now) : options(std::move(given)), database(options.path), now(now) {}
 
@@ -123,12 +138,19 @@ struct CoordinatorStore::State {
   }
   void change_view();
   void write_reports();
+  void write_marks();
+  bool has_new_marks() const;
 
   // Servers
+  void load_marks();
   void check_identity(const JoinRequest& request);
+  void check_age(const JoinRequest& request) const;
+  void forget_marks(NodeId node_id);
   void place_shards();
   std::optional<PlacementMap> placement();
   std::vector<ServerEntry> servers();
+  std::string server_name(NodeId node_id);
+  bool owns_shards(NodeId node_id);
   std::vector<TableSpec> tables();
 
   // Jobs
@@ -160,6 +182,8 @@ struct CoordinatorStore::State {
   std::uint64_t view_version = 0;
   std::map<std::uint32_t, Live> live;  // by worker
   std::map<NodeId, Server> heard;      // by server
+  std::map<ShardId, Mark> marks;       // records that are durable
+  std::map<NodeId, Mark> recovered;    // incarnations that had all their data
 };
 
 // ---- Opening ------------------------------------------------------------------------------------
@@ -175,10 +199,12 @@ void CoordinatorStore::State::open() {
                 fmt::format("open the coordinator's database '{}'", database.path()),
                 fmt::format("its format is {}, and this program knows {}", version, schema_version),
                 "use the program that wrote it, or begin anew in another folder");
+  if (version != 0) database.execute(marks_schema);
   load();
   write([&] {
     if (version == 0) {
       database.execute(schema);
+      database.execute(marks_schema);
       database.execute(fmt::format("PRAGMA user_version = {}", schema_version).c_str());
       database.run("INSERT INTO settings VALUES ('cluster', ?)", random_number());
     }
@@ -233,6 +259,16 @@ void CoordinatorStore::State::load() {
     holder->second.unit = row.natural(1);
     holder->second.first_batch = row.number(2);
   }
+  load_marks();
+}
+
+void CoordinatorStore::State::load_marks() {
+  marks.clear();
+  for (auto row = database.query("SELECT shard, record FROM shard_marks"); row.next();)
+    marks[row.number(0)].value = row.natural(1);
+  recovered.clear();
+  for (auto row = database.query("SELECT node_id, incarnation FROM recovered_servers"); row.next();)
+    recovered[row.natural(0)].value = row.natural(1);
 }
 
 void CoordinatorStore::State::check_num_shards() {
@@ -300,6 +336,21 @@ void CoordinatorStore::State::write_reports() {
       database.run("UPDATE units SET first_batch = ? WHERE job = ? AND number = ?",
                    worker.first_batch, worker.job, *worker.unit);
   }
+  write_marks();
+}
+
+void CoordinatorStore::State::write_marks() {
+  for (auto& [shard, mark] : marks)
+    if (std::exchange(mark.dirty, false))
+      database.run("INSERT OR REPLACE INTO shard_marks VALUES (?, ?)", shard, mark.value);
+  for (auto& [node, mark] : recovered)
+    if (std::exchange(mark.dirty, false))
+      database.run("INSERT OR REPLACE INTO recovered_servers VALUES (?, ?)", node, mark.value);
+}
+
+bool CoordinatorStore::State::has_new_marks() const {
+  const auto dirty = [](const auto& entry) { return entry.second.dirty; };
+  return std::ranges::any_of(marks, dirty) || std::ranges::any_of(recovered, dirty);
 }
 
 // ---- Servers and tables -------------------------------------------------------------------------
@@ -327,10 +378,60 @@ void CoordinatorStore::State::check_identity(const JoinRequest& request) {
   }
 }
 
+/// A folder that was copied, or put back, knows of no start after that. What was acknowledged since
+/// is not in it, and nobody else would notice.
+void CoordinatorStore::State::check_age(const JoinRequest& request) const {
+  const auto last = recovered.find(request.node_id);
+  if (last == recovered.end() || request.previous >= last->second.value ||
+      request.incarnation == last->second.value || request.accept_loss)
+    return;
+  throw Error(
+      Errc::rejected, fmt::format("let server '{}' join", request.name),
+      fmt::format("its work folder is an older copy: it was last started as incarnation {}, "
+                  "and this server has had all its shards as {} since",
+                  request.previous, last->second.value),
+      "start it with the newest folder; or, to lose what was acknowledged since that copy, "
+      "start it once with --accept_loss");
+}
+
+void CoordinatorStore::State::forget_marks(NodeId node_id) {
+  recovered.erase(node_id);
+  database.run("DELETE FROM recovered_servers WHERE node_id = ?", node_id);
+  if (const auto map = placement())
+    for (const ShardId shard : map->shards_of(node_id)) {
+      marks.erase(shard);
+      database.run("DELETE FROM shard_marks WHERE shard = ?", shard);
+    }
+  log::warning(server_name(node_id) + " goes on with what its folder holds, whatever it lacks");
+}
+
+void CoordinatorStore::note_disk(NodeId node_id, bool recovered,
+                                 const std::vector<ShardMark>& marks) {
+  State& state = *state_;
+  const auto map = state.placement();
+  if (!map) return;
+  const auto own = map->shards_of(node_id);
+  for (const ShardMark& mark : marks)
+    if (std::ranges::find(own, mark.shard) != own.end()) state.marks[mark.shard].raise(mark.record);
+  if (!recovered) return;
+  auto row = state.database.query("SELECT incarnation FROM servers WHERE node_id = ?", node_id);
+  if (row.next()) state.recovered[node_id].raise(row.natural(0));
+}
+
+std::vector<ShardMark> CoordinatorStore::marks_of(NodeId node_id) {
+  std::vector<ShardMark> result;
+  if (const auto map = state_->placement())
+    for (const ShardId shard : map->shards_of(node_id))
+      if (const auto known = state_->marks.find(shard); known != state_->marks.end())
+        result.push_back({shard, known->second.value});
+  return result;
+}
+
 bool CoordinatorStore::join_server(const JoinRequest& request, Time now) {
   State& state = *state_;
   state.now = now;
   state.check_identity(request);
+  state.check_age(request);
   std::optional<std::uint64_t> known;
   std::string endpoint;
   if (auto row = state.database.query("SELECT incarnation, endpoint FROM servers WHERE node_id = ?",
@@ -348,6 +449,8 @@ bool CoordinatorStore::join_server(const JoinRequest& request, Time now) {
           "ON CONFLICT (name) DO UPDATE SET incarnation = excluded.incarnation, "
           "endpoint = excluded.endpoint",
           request.name, request.node_id, request.incarnation, request.endpoint);
+      if (request.accept_loss && known && *known != request.incarnation)
+        state.forget_marks(request.node_id);
       state.place_shards();
       state.change_view();
     });
@@ -410,6 +513,17 @@ std::vector<ServerEntry> CoordinatorStore::State::servers() {
                        .silent = known != heard.end() && known->second.silent});
   }
   return servers;
+}
+
+std::string CoordinatorStore::State::server_name(NodeId node_id) {
+  auto row = database.query("SELECT name FROM servers WHERE node_id = ?", node_id);
+  return row.next() ? fmt::format("server '{}'", row.text(0))
+                    : fmt::format("the server with node id {:x}", node_id);
+}
+
+bool CoordinatorStore::State::owns_shards(NodeId node_id) {
+  const auto map = placement();
+  return map && !map->shards_of(node_id).empty();
 }
 
 bool CoordinatorStore::renew_lease(NodeId node_id, std::uint64_t incarnation, Time now) {
@@ -794,7 +908,7 @@ void CoordinatorStore::expire(Time now) {
   state.now = now;
   state.forgive_own_pause();
   std::vector<std::uint32_t> overdue;
-  bool dirty = false;
+  bool dirty = state.has_new_marks();
   for (const auto& [id, worker] : state.live) {
     dirty |= worker.dirty;
     if (now - worker.last_heard > state.options.heartbeat_timeout) overdue.push_back(id);

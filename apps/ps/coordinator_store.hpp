@@ -25,6 +25,12 @@
 
 namespace hyperframes::ps {
 
+/// A parameter shard's log is durable up to this record.
+struct ShardMark {
+  ShardId shard = 0;
+  std::uint64_t record = 0;
+};
+
 struct UnitGrant {
   enum class State : std::uint8_t { granted, wait, done, evicted };
   State state = State::wait;
@@ -78,7 +84,9 @@ class CoordinatorStore {
     NodeId node_id = 0;
     std::uint64_t incarnation = 0;
     std::string endpoint{};
-    std::uint64_t cluster = 0;  ///< Whose data its work folder holds; 0: nobody's yet.
+    std::uint64_t cluster = 0;   ///< Whose data its work folder holds; 0: nobody's yet.
+    std::uint64_t previous = 0;  ///< Incarnation of the last start in its work folder; 0: none.
+    bool accept_loss = false;    ///< Let an older copy of its folder in, and forget its marks.
   };
   struct OpenRequest {
     JobDefinition definition{};
@@ -105,10 +113,17 @@ class CoordinatorStore {
   std::uint64_t cluster() const noexcept;
 
   /// False: a newer incarnation of that name holds it. Throws `already_exists` when the name or the
-  /// node id belongs to another server, and `rejected` for a server of another cluster.
+  /// node id belongs to another server, and `rejected` for a server of another cluster, or whose
+  /// work folder is an older copy: a later start of that server had recovered.
   bool join_server(const JoinRequest& request, Time now);
   /// False as above. Throws `not_found` for a node that has not joined.
   bool renew_lease(NodeId node_id, std::uint64_t incarnation, Time now);
+  /// What the holder of a lease says of its disk: up to which records its shards' logs are durable,
+  /// and whether all of them have recovered. Written down with the next reports: it only has to be
+  /// known before an older copy of that disk comes back.
+  void note_disk(NodeId node_id, bool recovered, const std::vector<ShardMark>& marks);
+  /// The latest marks of its shards.
+  std::vector<ShardMark> marks_of(NodeId node_id);
 
   /// Those that exist must be the same. Throws `already_exists` that names the difference, and
   /// `invalid_argument`.

@@ -176,7 +176,8 @@ void DedupWindow::encode(std::size_t place, Bytes& out) const {
 void DedupWindow::check_decoded(std::size_t count, std::size_t limit) {
   if (count >= 2 * limit)
     throw Error(Errc::exhausted, "read which pushes were applied",
-                std::to_string(count) + " units or clients", "restore the folder from a copy");
+                std::to_string(count) + " units or clients",
+                "restore the newest copy of the work folder: what was acknowledged since is lost");
 }
 
 std::uint64_t DedupWindow::decode(std::size_t place, std::span<const std::byte> bytes) {

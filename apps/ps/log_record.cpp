@@ -7,6 +7,11 @@
 namespace hyperframes::ps {
 namespace {
 
+constexpr const char* restore_log =
+    "restore the newest copy of the work folder, and start the server once with --accept_loss: "
+    "what "
+    "was acknowledged since that copy is lost";
+
 using detail::load;
 using detail::put;
 using detail::store;
@@ -97,9 +102,10 @@ Bytes encode_segment_header(const SegmentHeader& header) {
 SegmentHeader decode_segment_header(std::span<const std::byte> bytes, std::string_view file) {
   const std::string tried = "read the log segment '" + std::string(file) + "'";
   if (bytes.size() < segment_header_bytes)
-    throw Error(Errc::corrupt, tried, "it has only " + std::to_string(bytes.size()) + " bytes");
+    throw Error(Errc::corrupt, tried, "it has only " + std::to_string(bytes.size()) + " bytes",
+                restore_log);
   if (load<std::uint64_t>(bytes.data()) != magic)
-    throw Error(Errc::corrupt, tried, "it does not begin like one");
+    throw Error(Errc::corrupt, tried, "it does not begin like one", restore_log);
   const auto version = load<std::uint32_t>(bytes.data() + 8);
   if (version != format_version)
     throw Error(Errc::version_mismatch, tried,
@@ -109,7 +115,7 @@ SegmentHeader decode_segment_header(std::span<const std::byte> bytes, std::strin
   const auto header = bytes.first(segment_header_bytes);
   if (crc32c(header.first(segment_header_bytes - 4)) !=
       load<std::uint32_t>(header.data() + segment_header_bytes - 4))
-    throw Error(Errc::corrupt, tried, "the checksum of its header differs");
+    throw Error(Errc::corrupt, tried, "the checksum of its header differs", restore_log);
   return {load<std::uint32_t>(bytes.data() + 12), load<std::uint64_t>(bytes.data() + 16),
           load<std::uint64_t>(bytes.data() + 24)};
 }
@@ -215,14 +221,15 @@ SegmentEnd scan_segment(std::span<const std::byte> bytes,
         throw Error(Errc::corrupt, tried,
                     "record " + std::to_string(end.next_lsn) +
                         " is damaged, although it was synced: later records say so",
-                    "restore the folder from a copy");
+                    restore_log);
       break;
     }
     const RecordHead head = decode_head(*record);
     if (head.lsn != end.next_lsn)
       throw Error(Errc::corrupt, tried,
                   "record " + std::to_string(head.lsn) + " stands where " +
-                      std::to_string(end.next_lsn) + " belongs");
+                      std::to_string(end.next_lsn) + " belongs",
+                  restore_log);
     if (visit) visit(*record);
     end.valid_bytes += record->size();
     end.next_lsn = head.lsn + 1;

@@ -135,6 +135,14 @@ Task<Restored> restore_snapshot(const ShardContext& context, States& states) {
 // segment, be it empty. One that ends before is another log: its next records would take numbers
 // that the snapshot's rows count as contained.
 void check_log(const ShardContext& context, const ShardLog& log, const Restored& snapshot) {
+  if (log.next_lsn() <= context.options.least_record)
+    throw Error(
+        Errc::corrupt, fmt::format("recover parameter shard {}", context.options.shard),
+        fmt::format("the log in '{}' ends with record {}, and the coordinator knows that it was on "
+                    "the disk up to {}: it is an older copy, or was cut shorter",
+                    context.options.log_folder, log.next_lsn() - 1, context.options.least_record),
+        "restore its newest files; or, to lose what was acknowledged since, start the server once "
+        "with --accept_loss");
   if (snapshot.path.empty()) return;
   const std::uint64_t next = log.next_lsn();
   const bool empty = log.stats().segments == 0;
@@ -206,7 +214,8 @@ Task<void> recover_shard(ShardContext& context, std::span<const TableSpec> specs
   auto log = co_await ShardLog::read({.folder = context.options.log_folder,
                                       .shard = context.options.shard,
                                       .token = context.options.token,
-                                      .durability = context.options.durability},
+                                      .durability = context.options.durability,
+                                      .synced = context.options.synced},
                                      snapshot.start_lsn,
                                      [&](std::span<const std::byte> record, std::uint64_t) {
                                        const TableId table = decode_head(record).table;

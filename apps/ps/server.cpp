@@ -12,10 +12,12 @@
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/address.hpp>
 #include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/sleep.hpp>
+#include <map>
 #include <memory>
 #include <new>
 #include <ps.fbs.hpp>
@@ -188,7 +190,18 @@ class Server {
     scope.cancel(Errc::shutting_down);
   }
 
+  /// The coordinator shall know of the last records, so that it knows an older copy of them.
+  Task<void> say_last_marks() {
+    if (!recovered_ || !coordinator_) co_return;
+    try {
+      co_await with_deadline(renew_once(*coordinator_), after(timing().scaled(1s)));
+    } catch (const Error&) {
+      // It knows what it was told some seconds ago.
+    }
+  }
+
   Task<void> close() {
+    co_await say_last_marks();
     const auto left = co_await node_.close(timing().default_deadline());
     for (const auto& name : left) log::warning("'" + name + "' had not ended and was destroyed");
   }
@@ -230,10 +243,13 @@ class Server {
     fields.incarnation = node_.network().incarnation();
     fields.endpoint = endpoint_;
     fields.cluster = folder_.cluster();
+    fields.previous = folder_.previous_incarnation();
+    fields.accept_loss = options_.accept_loss;
     protocol::ServerLease lease = co_await coordinator.join_server(fields);
     note(lease, sent);
     if (const std::uint64_t cluster = lease.cluster(); cluster != folder_.cluster())
       co_await offload([this, cluster] { folder_.set_cluster(cluster); });
+    for (const auto& mark : lease.marks()) least_records_[mark.shard()] = mark.record();
     co_return lease;
   }
 
@@ -242,6 +258,10 @@ class Server {
     protocol::RenewLease::Fields fields;
     fields.node_id = folder_.identity().node_id;
     fields.incarnation = node_.network().incarnation();
+    fields.recovered = recovered_;
+    for (const auto& [shard, synced] : synced_records_)
+      if (const auto record = synced.load(std::memory_order_relaxed); record != 0)
+        fields.marks.push_back(protocol::ShardMark::Fields{.shard = shard, .record = record});
     protocol::ServerLease lease = co_await coordinator.renew_lease(fields, within(2s));
     note(lease, sent);
     co_return lease;
@@ -268,9 +288,13 @@ class Server {
   Task<void> keep_lease() {
     while (true) {
       co_await sleep_for(timing().lease() / 3);
-      co_await with_coordinator(
-          "renew the lease", [this](protocol::Coordinator::Ref ref) { return renew_or_join(ref); });
+      co_await renew();
     }
+  }
+
+  Task<void> renew() {
+    co_await with_coordinator(
+        "renew the lease", [this](protocol::Coordinator::Ref ref) { return renew_or_join(ref); });
   }
 
   // A coordinator that was restarted may have forgotten who is up: joining again tells it.
@@ -344,7 +368,7 @@ class Server {
       co_return;
     }
     require_descriptors(shards.size());
-    co_await offload([this, shards] { folder_.require_files(shards); });
+    if (!options_.accept_loss) co_await offload([this, shards] { folder_.require_files(shards); });
     if (options_.durability != Durability::push)
       log::warning(fmt::format(
           "pushes are acknowledged before they are on disk (--durability {}): if this host loses "
@@ -356,6 +380,8 @@ class Server {
     for (const ShardId shard : shards)
       starting.push_back(own_shard(shard, view->placement->token_of(shard), scope));
     co_await when_all(std::move(starting));
+    recovered_ = true;
+    co_await renew();
     log::info("all shards have recovered");
   }
 
@@ -364,6 +390,9 @@ class Server {
     shard_options.shard = shard;
     shard_options.token = token;
     shard_options.log_folder = folder_.shard_folder(shard);
+    if (const auto known = least_records_.find(shard); known != least_records_.end())
+      shard_options.least_record = known->second;
+    shard_options.synced = &synced_records_[shard];
     shard_options.begun = [folder = &folder_, shard] { return folder->begin_shard(shard); };
     const std::string checkpoints =
         options_.checkpoint_dir.empty() ? folder_.path() + "/checkpoints" : options_.checkpoint_dir;
@@ -392,6 +421,9 @@ class Server {
   WorkFolder& folder_;
   std::vector<std::unique_ptr<ViewFeed>> feeds_;  // by core shard
   Lease lease_;
+  bool recovered_ = false;                                        // all shards
+  std::map<ShardId, std::uint64_t> least_records_;                // that the logs must hold
+  std::map<ShardId, std::atomic<std::uint64_t>> synced_records_;  // that they hold for certain
   Node node_;
   std::string endpoint_;
   std::optional<protocol::Coordinator::Ref> coordinator_;

@@ -35,6 +35,7 @@ struct ServerOptions {
   unsigned checkpoint_interval_s = 60;
   unsigned threads = 1;  ///< Core shards.
   Durability durability = Durability::push;
+  bool accept_loss = false;  ///< Go on with a folder that lacks what was acknowledged.
   SecurityOptions security{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 

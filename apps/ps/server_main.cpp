@@ -65,6 +65,10 @@ int main(int argc, char** argv) {
                  "When a push is acknowledged: push (synced), interval, none")
       ->check(CLI::IsMember({"push", "interval", "none"}))
       ->capture_default_str();
+  app.add_flag(
+      "--accept_loss", options.accept_loss,
+      "For one start: go on with an older copy of WORKDIR, or without a shard's folder, and "
+      "lose what was acknowledged since");
   take_whole(app.add_option("--threads", options.threads, "Core shards of this process"), 1, 1024)
       ->capture_default_str();
   add_security_options(app, options.security);

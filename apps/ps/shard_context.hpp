@@ -54,6 +54,9 @@ struct ShardOptions {
   /// Completes once it is on disk that this shard has files: from then on they must be there.
   /// Called when they are, and before anything is acknowledged.
   std::function<Task<void>()> begun{};
+  std::uint64_t least_record = 0;  ///< The log is refused if it ends before this one.
+  /// The last record that was synced, for other threads; may be null. Outlives the shard.
+  std::atomic<std::uint64_t>* synced = nullptr;
 };
 
 class TablePart;

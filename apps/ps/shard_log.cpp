@@ -124,9 +124,11 @@ Task<void> ShardLog::read_segment(std::size_t index, Replay& replay) {
   next_lsn_ = end.next_lsn;
   const bool torn = end.valid_bytes != bytes.size();
   if (torn && !newest)
-    throw Error(Errc::corrupt, tried,
-                fmt::format("it is damaged at {} and newer segments follow", end.valid_bytes),
-                "restore it from a copy");
+    throw Error(
+        Errc::corrupt, tried,
+        fmt::format("it is damaged at {} and newer segments follow", end.valid_bytes),
+        "restore it as it was; from an older copy of the work folder, what was acknowledged "
+        "since is lost");
   if (torn || (newest && end.synced_bytes != end.valid_bytes))
     open_end_ = OpenEnd{segment.path, std::move(contents), end};
 }
@@ -285,6 +287,7 @@ Task<void> ShardLog::sync_written() {
   co_await file_.sync();
   ++syncs_;
   synced_lsn_ = upto;
+  if (options_.synced != nullptr) options_.synced->store(upto, std::memory_order_relaxed);
   co_await failpoint("log-after-sync");
   flushed_.pulse();
 }

@@ -13,6 +13,7 @@
 // what the disk holds is then unknown, so the shard has to recover from it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -42,6 +43,8 @@ struct LogOptions {
   std::uint64_t segment_bytes = 64u
                                 << 20;     ///< A segment is closed after the record that passes it.
   std::size_t pending_bytes = 256u << 20;  ///< Appended and not yet written, at most.
+  /// Where to note the last record that was synced, for other threads. Outlives the log.
+  std::atomic<std::uint64_t>* synced = nullptr;
 };
 
 class ShardLog {

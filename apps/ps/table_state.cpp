@@ -262,7 +262,7 @@ void TableState::replay(std::span<const std::byte> record) {
   } catch (const Error& error) {
     throw Error(Errc::corrupt,
                 fmt::format("replay record {} into table '{}'", head.lsn, spec_.name), error.what(),
-                "restore the folder from a copy");
+                "restore the newest copy of the work folder: what was acknowledged since is lost");
   }
 }
 

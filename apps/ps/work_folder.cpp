@@ -126,7 +126,8 @@ WorkFolder::WorkFolder(std::string path, const std::string& name)
   cluster_ = read_number(cluster_file);
   read_begun();
   // Others take the higher one for the living one, and a clock may have been set back since.
-  incarnation_ = std::max(read_number(incarnation_file) + 1, clock_now_ns());
+  previous_incarnation_ = read_number(incarnation_file);
+  incarnation_ = std::max(previous_incarnation_ + 1, clock_now_ns());
   write_number(incarnation_file, incarnation_);
 }
 
@@ -200,8 +201,9 @@ void WorkFolder::read_begun() {
   ShardId shard = 0;
   while (in >> shard) begun_.insert(shard);
   if (!in.eof())
-    throw Error(Errc::corrupt, "read '" + begun_file() + "'", "it is no list of shard numbers",
-                "restore it, or remove it if all shards' folders are there");
+    throw Error(
+        Errc::corrupt, "read '" + begun_file() + "'", "it is no list of shard numbers",
+        "restore it, or remove it if all shards' folders are there and as new as they were");
   wanted_ = begun_;
 }
 
@@ -223,9 +225,9 @@ void WorkFolder::require_files(std::span<const ShardId> shards) const {
         Errc::not_found, fmt::format("recover parameter shard {}", shard),
         fmt::format("'{}' is gone, or its log is empty, although this server has kept rows there",
                     shard_folder(shard)),
-        fmt::format("restore it from a copy; or, to lose its rows and begin it anew, take "
-                    "the line {} out of '{}'",
-                    shard, begun_file()));
+        "restore it, as new as it was; or, to lose its rows and begin it anew, start the server "
+        "once "
+        "with --accept_loss");
   }
 }
 

@@ -36,6 +36,9 @@ class WorkFolder {
   const Identity& identity() const noexcept { return identity_; }
   /// Of this start: nanoseconds since 1970 if the clock is right, and always above the last one.
   std::uint64_t incarnation() const noexcept { return incarnation_; }
+  /// Of the start before this one; 0 if there was none. An older copy of the folder has an older
+  /// one.
+  std::uint64_t previous_incarnation() const noexcept { return previous_incarnation_; }
   /// 0 until the server has joined one.
   std::uint64_t cluster() const noexcept { return cluster_; }
   /// Durable when it returns.
@@ -71,7 +74,7 @@ class WorkFolder {
   std::string path_;
   Lock lock_;
   Identity identity_;
-  std::uint64_t incarnation_ = 0;
+  std::uint64_t incarnation_ = 0, previous_incarnation_ = 0;
   std::uint64_t cluster_ = 0;
   std::mutex writing_;                // of the list of shards: one at a time
   mutable std::mutex mutex_;          // of the next two

@@ -103,6 +103,50 @@ TEST_CASE("two clusters are not let into one folder of checkpoints") {
   scene.wait_for("its shard", [&] { return contains(scene.text(again), "have recovered"); });
 }
 
+TEST_CASE("older copies of a work folder, or of one shard's files, are refused by their cluster") {
+  Processes scene;
+  Process& coordinator = scene.start_server(
+      "coordinator", {{"--role", "coordinator", "--num_servers", "1", "--num_shards", "2"}});
+  const std::string address = scene.address(coordinator);
+  unsigned starts = 0;
+  const auto start = [&](const std::string& folder, Arguments more = {}) {
+    Arguments command = {Processes::program("hyperframes_server"),
+                         "--workdir",
+                         scene.path(folder),
+                         "--listen",
+                         "127.0.0.1:0",
+                         "--coordinator_addr",
+                         address};
+    command.insert(command.end(), more.begin(), more.end());
+    return std::ref(scene.start(fmt::format("{}-{}", folder, ++starts), std::move(command)));
+  };
+  const auto started = [&](const std::string& folder, Arguments more = {}) {
+    Process& server = start(folder, std::move(more));
+    scene.wait_for("its shards", [&] { return contains(scene.text(server), "have recovered"); });
+    return std::ref(server);
+  };
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    fs::remove_all(scene.path(to));
+    fs::copy(scene.path(from), scene.path(to), fs::copy_options::recursive);
+  };
+  scene.keeper().stop(started("server"));
+  copy("server", "old");
+  Process& server = started("server");
+  scene.require_success(scene.start_worker("worker", address, {{"--epochs", "1"}}));
+  scene.keeper().kill(server, SIGHUP);  // as the end of its terminal does
+  CHECK(scene.end_of(server).succeeded());
+  // The whole folder, then one shard of it.
+  scene.require_failure(start("old"), "its work folder is an older copy");
+  copy("server", "mixed");
+  copy("old/shard-0001", "mixed/shard-0001");
+  Process& mixed = start("mixed");
+  scene.require_failure(mixed, "parameter shard 1");
+  CHECK(contains(scene.text(mixed), "it is an older copy, or was cut shorter"));
+  // It did not take the newest folder's place; and who knows what is lost may go on.
+  scene.keeper().stop(started("server"));
+  started("mixed", {"--accept_loss"});
+}
+
 /// A cluster of which every process is started again when it ends, and two workers without an end.
 class Cluster {
  public:

@@ -124,6 +124,63 @@ TEST_CASE("a newer incarnation of a server replaces the older at once, and the o
   CHECK(f.store->view().servers.at(0).incarnation == 6);
 }
 
+TEST_CASE("a server whose folder is older than its last start that recovered is refused") {
+  Fixture f;
+  const auto join = [&](std::uint64_t incarnation, std::uint64_t previous, bool accept = false) {
+    return f.store->join_server({.name = "a",
+                                 .node_id = 11,
+                                 .incarnation = incarnation,
+                                 .endpoint = "tcp://127.0.0.1:7000",
+                                 .previous = previous,
+                                 .accept_loss = accept},
+                                f.now);
+  };
+  REQUIRE(join(5, 0));
+  f.store->note_disk(11, true, {});
+  REQUIRE(join(6, 5));
+  // It joined and did not recover: its folder may be the copy.
+  REQUIRE(join(7, 5));
+  f.store->note_disk(11, true, {});
+  CHECK(join(7, 5));  // the same process again
+  f.pass(1s);
+  f.restart();
+  const Error error = thrown_by([&] { join(8, 6); });
+  INFO(error.what());
+  CHECK(error.is(Errc::rejected));
+  CHECK(error.found().find("older copy") != std::string::npos);
+  CHECK(error.remedy().find("--accept_loss") != std::string::npos);
+  CHECK(join(8, 7));
+  CHECK(join(9, 3, true));
+  CHECK(join(10, 9));
+}
+
+TEST_CASE("how far a server's logs were durable is known when it joins again") {
+  Fixture f({.num_servers = 2});
+  REQUIRE(f.join("a", 11));
+  REQUIRE(f.join("b", 12));
+  const auto map = f.store->view().placement.value();
+  const ShardId own = map.shards_of(11).front(), other = map.shards_of(12).front();
+  f.store->note_disk(11, false, {{own, 70}, {other, 9}});
+  f.store->note_disk(11, false, {{own, 60}});
+  f.pass(1s);
+  f.restart();
+  const auto marks = f.store->marks_of(11);
+  REQUIRE(marks.size() == 1);
+  CHECK(marks[0].shard == own);
+  CHECK(marks[0].record == 70);
+  CHECK(f.store->marks_of(12).empty());
+  // Whoever accepts the loss is not held to them any more, nor is the next start.
+  REQUIRE(f.store->join_server({.name = "a",
+                                .node_id = 11,
+                                .incarnation = 2,
+                                .endpoint = "tcp://127.0.0.1:7000",
+                                .accept_loss = true},
+                               f.now));
+  CHECK(f.store->marks_of(11).empty());
+  f.restart();
+  CHECK(f.store->marks_of(11).empty());
+}
+
 TEST_CASE("joining again with nothing new leaves the view's version") {
   Fixture f;
   REQUIRE(f.join("a", 11));

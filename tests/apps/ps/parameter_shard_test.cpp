@@ -1,5 +1,8 @@
 // The actors of a parameter shard as those who ask them see them, on simulated machines.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -66,6 +69,7 @@ struct Settings {
   std::vector<WorkerEntry> workers{};
   std::string log_folder = "/w/shard-0000";
   std::uint64_t cluster = 0xa11;
+  std::uint64_t least_record = 0;
 };
 
 /// A server's machine with parameter shard 0, and another one for those who are remote.
@@ -107,6 +111,8 @@ struct Cluster {
     options.log_folder = settings.log_folder;
     options.snapshot_folder = "/w/checkpoints/shard-0000";
     options.snapshot_interval = Duration::zero();
+    options.least_record = settings.least_record;
+    options.synced = &synced;
     SpawnOptions spawn{.name = "ps/shard/0"};
     spawn.restart = {.kind = Restart::permanent, .intensity = 5, .period = 60s};
     spawn.mailbox.messages = 65'536;
@@ -177,6 +183,7 @@ struct Cluster {
   Settings settings;
   SimWorld world;
   SimNode &machine, &client_machine;
+  std::atomic<std::uint64_t> synced{0};  // the last record of shard 0
   Process* server = nullptr;
   Node* client;
   std::uint64_t version = 0;
@@ -985,6 +992,25 @@ TEST_CASE("a shard whose log ends before what its snapshot holds does not start"
                ContainsSubstring(cluster.settings.log_folder) && ContainsSubstring("snapshot-"));
   }
   cluster.settings.log_folder = folder;
+  CHECK_FALSE(failure_of_start(cluster).has_value());
+}
+
+TEST_CASE("a shard whose log ends before what is known to have been durable does not start") {
+  const TableSpec spec = table_of(1, "t");
+  Cluster cluster({.tables = {spec}});
+  cluster.run([&] { return fill(cluster.part(), spec, 3); });
+  const std::uint64_t last = cluster.synced;
+  REQUIRE(last > 0);
+  const Tree before = tree_of(cluster, cluster.settings.log_folder);
+  cluster.settings.least_record = last + 1;
+  const auto error = failure_of_start(cluster);
+  REQUIRE(error.has_value());
+  CHECK(error->is(Errc::corrupt));
+  CHECK_THAT(error->what(), ContainsSubstring(fmt::format("ends with record {}", last)) &&
+                                ContainsSubstring("older copy") &&
+                                ContainsSubstring("--accept_loss"));
+  CHECK(tree_of(cluster, cluster.settings.log_folder) == before);
+  cluster.settings.least_record = last;
   CHECK_FALSE(failure_of_start(cluster).has_value());
 }
 

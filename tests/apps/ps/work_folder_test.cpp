@@ -98,7 +98,7 @@ TEST_CASE("a shard that has begun must have its files, however it lost them") {
     INFO(error.what());
     CHECK(error.is(Errc::not_found));
     CHECK(error.found().find("shard-0002") != std::string::npos);
-    CHECK(error.remedy().find("begun_shards") != std::string::npos);
+    CHECK(error.remedy().find("--accept_loss") != std::string::npos);
   };
   std::filesystem::resize_file(again.shard_folder(2) + "/token-1/segment", 63);
   refused({});
@@ -145,6 +145,26 @@ TEST_CASE("a folder that holds a server's data and not its identity gets no new 
   std::filesystem::remove(path + "/shard-0003");
   WorkFolder(path, "").set_cluster(7);
   refused();
+}
+
+TEST_CASE("a work folder knows its last start, which an older copy of it does not") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("server"), copy = folder.file("copy");
+  std::uint64_t first = 0;
+  {
+    const WorkFolder here(path, "a");
+    CHECK(here.previous_incarnation() == 0);
+    first = here.incarnation();
+  }
+  std::filesystem::copy(path, copy, std::filesystem::copy_options::recursive);
+  std::uint64_t second = 0;
+  {
+    const WorkFolder here(path, "a");
+    CHECK(here.previous_incarnation() == first);
+    second = here.incarnation();
+  }
+  CHECK(WorkFolder(path, "a").previous_incarnation() == second);
+  CHECK(WorkFolder(copy, "a").previous_incarnation() == first);
 }
 
 TEST_CASE("a file of the work folder that can't be read is no missing file") {
