@@ -273,7 +273,9 @@ Task<void> Coordinator::open_job(protocol::OpenJob request, Reply<protocol::JobT
               .worker = terms.worker,
               .first_clock = terms.first_clock,
               .staleness_bound = options_.staleness_bound,
-              .heartbeat_timeout_ms = milliseconds(timing().scaled(options_.heartbeat_timeout))});
+              .heartbeat_timeout_ms = milliseconds(timing().scaled(options_.heartbeat_timeout)),
+              .kept = terms.kept,
+              .forgotten_samples = terms.forgotten_samples});
 }
 
 Task<void> Coordinator::lease_unit(protocol::LeaseUnit request, Reply<protocol::UnitLease> reply) {

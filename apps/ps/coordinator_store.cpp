@@ -157,14 +157,14 @@ struct CoordinatorStore::State {
   std::optional<std::uint32_t> latest_job(const std::string& name);
   JobDefinition definition(std::uint32_t job);
   std::uint64_t frontier(std::uint32_t job);
-  std::uint32_t job_for(std::optional<std::uint32_t> latest, const OpenRequest& request);
+  Terms job_for(std::optional<std::uint32_t> latest, const OpenRequest& request);
   JobState job_state(std::uint32_t job);
 
   // Workers and units
   Live* find(std::uint32_t worker);
   std::uint64_t entry_clock(std::uint32_t job) const;
   std::optional<Terms> replace_namesake(std::uint32_t job, const OpenRequest& request);
-  Terms add_worker(std::uint32_t job, const OpenRequest& request);
+  Terms add_worker(Terms terms, const OpenRequest& request);
   void remove_worker(std::uint32_t worker, std::string_view why);
   void prune_past_workers();
   UnitGrant next_unit(std::uint32_t worker);
@@ -636,19 +636,20 @@ std::uint64_t CoordinatorStore::State::frontier(std::uint32_t job) {
   return row.next() ? row.natural(0) : 0;
 }
 
-/// The job that the request joins; makes it if need be.
-std::uint32_t CoordinatorStore::State::job_for(std::optional<std::uint32_t> latest,
-                                               const OpenRequest& request) {
+/// The job that the request joins; makes it if need be. The worker is yet to come.
+CoordinatorStore::Terms CoordinatorStore::State::job_for(std::optional<std::uint32_t> latest,
+                                                         const OpenRequest& request) {
   const JobDefinition& wanted = request.definition;
   const bool others_work =
       std::ranges::any_of(live, [&](const auto& entry) { return entry.second.job == latest; });
   if (latest && (!request.restart || others_work)) {
     const auto differs = difference(definition(*latest), wanted);
-    if (differs.empty()) return *latest;
+    if (differs.empty()) return {.job = *latest, .kept = request.restart};
     throw Error(Errc::invalid_argument, fmt::format("join job '{}'", wanted.name), differs,
                 "use the same options and data, choose another --job, or begin it anew with "
                 "--checkpoint_resume none once no other worker is at work on it");
   }
+  const std::uint64_t forgotten = latest ? job_state(*latest).samples_done : 0;
   database.run(
       "INSERT INTO jobs (name, samples, dataset_hash, model_hash, batch_size, unit_batches, "
       "epochs, "
@@ -656,9 +657,14 @@ std::uint32_t CoordinatorStore::State::job_for(std::optional<std::uint32_t> late
       wanted.name, wanted.samples, wanted.dataset_hash, wanted.model_hash, wanted.batch_size,
       wanted.unit_batches, wanted.epochs, wanted.seed);
   const auto job = database.last_id();
-  log::info(fmt::format("job '{}' begins as number {}: {} epochs of {} samples in {} units",
-                        wanted.name, job, wanted.epochs, wanted.samples, wanted.units_per_epoch()));
-  return job;
+  log::info(fmt::format("job '{}' begins as number {}: {} epoch{} of {} samples in {} unit{}",
+                        wanted.name, job, wanted.epochs, wanted.epochs == 1 ? "" : "s",
+                        wanted.samples, wanted.units_per_epoch(),
+                        wanted.units_per_epoch() == 1 ? "" : "s"));
+  if (latest)
+    log::info(fmt::format("the {} samples that were done as number {} are forgotten", forgotten,
+                          *latest));
+  return {.job = job, .forgotten_samples = forgotten};
 }
 
 std::optional<CoordinatorStore::Terms> CoordinatorStore::State::replace_namesake(
@@ -700,8 +706,9 @@ std::uint64_t CoordinatorStore::State::entry_clock(std::uint32_t job) const {
   return std::max(*slowest, fastest - std::min(fastest, ahead));
 }
 
-CoordinatorStore::Terms CoordinatorStore::State::add_worker(std::uint32_t job,
+CoordinatorStore::Terms CoordinatorStore::State::add_worker(Terms terms,
                                                             const OpenRequest& request) {
+  const std::uint32_t job = terms.job;
   const auto clock = entry_clock(job);
   database.run(
       "INSERT INTO workers (job, name, incarnation, live, parked, joined_at_clock, clock, samples) "
@@ -718,7 +725,9 @@ CoordinatorStore::Terms CoordinatorStore::State::add_worker(std::uint32_t job,
   change_view();
   log::info(fmt::format("worker {} ('{}') joined job '{}' at step {}", worker, request.worker_name,
                         request.definition.name, clock));
-  return {.job = job, .worker = worker, .first_clock = clock};
+  terms.worker = worker;
+  terms.first_clock = clock;
+  return terms;
 }
 
 void CoordinatorStore::State::prune_past_workers() {

@@ -98,6 +98,8 @@ class CoordinatorStore {
     std::uint32_t job = 0;
     std::uint32_t worker = 0;
     std::uint64_t first_clock = 0;
+    bool kept = false;                    ///< `restart` had no effect: others are at work.
+    std::uint64_t forgotten_samples = 0;  ///< That were done before `restart` began it anew.
   };
 
   /// Opens or creates the database. Throws `invalid_argument` when `num_shards` differs from what

@@ -160,10 +160,24 @@ class Worker {
     terms_ = co_await client_.open_job(job);
     clock_ = terms_->first_clock();
     evicted_ = false;
+    say_how_it_begins();
     announce_clock();
     const auto name = feature_table_name(options_.job, terms_->job());
     co_await client_.create_tables({table_for(name, options_, model_->config())});
     table_ = co_await client_.table(name);
+  }
+
+  void say_how_it_begins() const {
+    if (terms_->kept())
+      log::warning(fmt::format(
+          "--checkpoint_resume none has no effect: others are at work on job '{}', and this worker "
+          "joined them; stop them all to begin it anew, or give another --job",
+          options_.job));
+    if (const auto samples = terms_->forgotten_samples(); samples != 0)
+      log::info(
+          fmt::format("job '{}' begins anew: {} samples that were learnt under its name are "
+                      "forgotten",
+                      options_.job, samples));
   }
 
   void announce_clock() {

@@ -31,8 +31,10 @@ int main(int argc, char** argv) {
       app.add_option("--unit_batches", options.unit_batches, "Batches of a leased work unit"), 1,
       1024)
       ->capture_default_str();
-  app.add_option("--checkpoint_resume", resume,
-                 "latest: go on where the job is; none: forget what was done under its name")
+  app.add_option(
+         "--checkpoint_resume", resume,
+         "latest: go on where the job is; none: forget what was done under its name, unless "
+         "others are at work on it")
       ->check(CLI::IsMember({"latest", "none"}))
       ->capture_default_str();
   app.add_option("--job", options.job, "Name of the training run; its tables carry it")

@@ -589,9 +589,13 @@ TEST_CASE("a restarted job begins anew, unless others are at work on it") {
   // Both are started with --checkpoint_resume none: the second joins the first one's new run.
   const auto second = f.open_job("w1", 1, true);
   CHECK(second.job == first.job);
+  CHECK(second.kept);
+  CHECK(second.forgotten_samples == 0);
   f.store->leave_job(second.worker);
   const auto anew = f.open_job("w0", 2, true);
   CHECK(anew.job != first.job);
+  CHECK_FALSE(anew.kept);
+  CHECK(anew.forgotten_samples == small_job().samples_before(1));
   CHECK(!f.live(first.worker));
   CHECK(f.store->lease_unit(anew.worker, f.now).unit == UnitId{0, 0});
   CHECK(f.open_job("w1", 2, true).job == anew.job);
