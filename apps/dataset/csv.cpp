@@ -156,7 +156,8 @@ bool CsvReader::next() {
     if (!state_->take_record()) return false;
   } while (state_->header.size() > 1 && state_->is_blank());
   if (state_->fields.size() != state_->header.size())
-    state_->corrupt("it has " + std::to_string(state_->fields.size()) + " fields and the header " +
+    state_->corrupt("it has " + std::to_string(state_->fields.size()) +
+                    (state_->fields.size() == 1 ? " field" : " fields") + " and the header " +
                     std::to_string(state_->header.size()));
   return true;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <hyperframes/apps/ps/coordinator.hpp>
+#include <hyperframes/apps/ps/detail/retry.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -183,6 +184,7 @@ Task<void> Coordinator::answer_watchers_in_time() {
 }
 
 Task<void> Coordinator::pass_time() {
+  detail::Every said(5s);
   while (true) {
     co_await sleep_for(timing().heartbeat());
     co_await failpoint("coordinator-heartbeat");
@@ -190,7 +192,9 @@ Task<void> Coordinator::pass_time() {
       co_await on_store([](CoordinatorStore& store, Time now) { store.expire(now); });
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
-      log::error(std::string("the coordinator could not write down who is there: ") + error.what());
+      if (said.due())
+        log::error(std::string("the coordinator could not write down who is there: ") +
+                   error.what());
     }
   }
 }

@@ -84,6 +84,8 @@ std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
   compare("number of samples", old.samples, wanted.samples);
   compare("data set's hash", old.dataset_hash, wanted.dataset_hash);
   compare("model's hash", old.model_hash, wanted.model_hash);
+  if (old.model_hash != wanted.model_hash && text.starts_with("its model's hash"))
+    text += ": the model files differ in kind, latent, label, optimizer or fields";
   compare("batch size", old.batch_size, wanted.batch_size);
   compare("number of batches in a unit", old.unit_batches, wanted.unit_batches);
   compare("number of epochs", old.epochs, wanted.epochs);
@@ -542,7 +544,10 @@ bool CoordinatorStore::renew_lease(NodeId node_id, std::uint64_t incarnation, Ti
     throw Error(Errc::not_found, fmt::format("renew the lease of node {:x}", node_id),
                 "this incarnation of it has not joined", "join first");
   auto& server = state.heard[node_id];
-  if (server.silent) state.write([&] { state.change_view(); });
+  if (server.silent) {
+    state.write([&] { state.change_view(); });
+    log::info(state.server_name(node_id) + " is back");
+  }
   server = {.last_heard = now};
   return true;
 }
@@ -935,7 +940,8 @@ void CoordinatorStore::expire(Time now) {
   });
   for (const auto node : silent) {
     state.heard[node].silent = true;
-    log::warning(fmt::format("server with node id {:x} is silent; its shards wait for it", node));
+    log::warning(fmt::format("{} is silent{}", state.server_name(node),
+                             state.owns_shards(node) ? "; its shards wait for it" : ""));
   }
 }
 

@@ -368,16 +368,20 @@ class Worker {
     if (std::exchange(line_open_, false)) fmt::print(stderr, "\n");
   }
 
+  std::string epochs() const {
+    return fmt::format("{} epoch{}", options_.epochs, options_.epochs == 1 ? "" : "s");
+  }
+
   /// The last line: what became of the job, and what to do with it.
   void say_result() const {
     if (came_late_) {
       fmt::print(
-          "job '{}' was done before this worker came: {} epochs; nothing was left to train\n"
+          "job '{}' was done before this worker came: {}; nothing was left to train\n"
           "train it anew: --checkpoint_resume none; or give another --job\n",
-          options_.job, options_.epochs);
+          options_.job, epochs());
     } else {
       const auto state =
-          done_ ? fmt::format("is done: {} epochs", options_.epochs)
+          done_ ? "is done: " + epochs()
                 : fmt::format("is left in epoch {} of {}", epoch_ + 1, options_.epochs);
       fmt::print("job '{}' {}; this worker pushed {} batches ({} samples){}\n", options_.job, state,
                  pushed_, samples_,

@@ -243,6 +243,10 @@ std::string with_separators(std::uint64_t value) {
   return text;
 }
 
+std::string counted(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", with_separators(count), noun, count == 1 ? "" : "s");
+}
+
 std::string bytes_text(std::uint64_t bytes) {
   if (bytes < 1000) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes);

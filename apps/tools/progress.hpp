@@ -94,6 +94,8 @@ std::string cut_to_width(std::string_view text, std::size_t cells);
 std::string wrap_text(std::string_view text, std::size_t cells, std::size_t indent = 0);
 /// "1,234,567".
 std::string with_separators(std::uint64_t value);
+/// "1 actor", "1,024 actors".
+std::string counted(std::uint64_t count, std::string_view noun);
 /// "830 B", "12.4 MB".
 std::string bytes_text(std::uint64_t bytes);
 /// "0:07", "12:30".

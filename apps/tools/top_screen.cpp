@@ -53,11 +53,12 @@ std::string shard_line(const ShardView& shard, const Screen& style) {
   line +=
       style.bar(shard.load.value_or(0), bar_cells) + fmt::format("{:>6}", share_text(shard.load));
   line += fmt::format("  {:>10} items/s", rate_text(shard.work_rate));
-  line += fmt::format("  {} actors, {} messages wait, {} ready, {} tasks",
-                      with_separators(shard.actors), with_separators(shard.mailbox_messages),
-                      with_separators(shard.ready), with_separators(shard.tasks));
+  line += fmt::format("  {}, {} {}, {} ready, {}", counted(shard.actors, "actor"),
+                      with_separators(shard.mailbox_messages),
+                      shard.mailbox_messages == 1 ? "message waits" : "messages wait",
+                      with_separators(shard.ready), counted(shard.tasks, "task"));
   if (shard.actors_left_out > 0)
-    line += fmt::format(" ({} actors not shown)", with_separators(shard.actors_left_out));
+    line += fmt::format(" ({} not shown)", counted(shard.actors_left_out, "actor"));
   return line;
 }
 
@@ -118,10 +119,9 @@ std::vector<std::string> node_lines(const WatchedNode& node, const Screen& style
   }
   std::uint64_t actors = 0;
   for (const ShardView& shard : node.view->shards) actors += shard.actors;
-  std::string line = style.paint(printable_line(node.view->name), Tone::bold) + "  " +
-                     node.address +
-                     fmt::format("  {} actors, {} sessions", with_separators(actors),
-                                 with_separators(node.view->sessions));
+  std::string line =
+      style.paint(printable_line(node.view->name), Tone::bold) + "  " + node.address +
+      fmt::format("  {}, {}", counted(actors, "actor"), counted(node.view->sessions, "session"));
   if (!node.trouble.empty()) line += "  " + style.paint(printable_line(node.trouble), Tone::bad);
   lines.push_back(std::move(line));
   for (const ShardView& shard : node.view->shards) lines.push_back(shard_line(shard, style));

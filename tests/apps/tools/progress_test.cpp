@@ -146,6 +146,9 @@ TEST_CASE("numbers are written as people read them") {
   CHECK(with_separators(0) == "0");
   CHECK(with_separators(999) == "999");
   CHECK(with_separators(1234567) == "1,234,567");
+  CHECK(counted(1, "actor") == "1 actor");
+  CHECK(counted(0, "actor") == "0 actors");
+  CHECK(counted(2'000, "actor") == "2,000 actors");
   CHECK(bytes_text(830) == "830 B");
   CHECK(bytes_text(12'400'000) == "12.4 MB");
   CHECK(bytes_text(999'960) == "1.0 MB");
