@@ -36,6 +36,9 @@ Key Key::from_file(const std::string& path) {
   const auto close = [](std::FILE* file) { std::fclose(file); };
   std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rbe"), close);
   if (!file) throw Error::system(errno, tried, {}, recipe);
+  struct stat status = {};
+  if (::fstat(::fileno(file.get()), &status) == 0 && S_ISDIR(status.st_mode))
+    throw Error::system(EISDIR, tried, {}, std::string("name a file; ") + recipe);
   warn_if_others_read(file.get(), path);
   std::vector<std::byte> bytes(largest_size + 2);
   std::size_t size = std::fread(bytes.data(), 1, bytes.size(), file.get());

@@ -390,8 +390,8 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
       throw Error(Errc::unauthenticated, "listen on " + address.to_string(),
                   "other hosts can reach this address, and there is neither a key nor a "
                   "certificate by which peers would show who they are",
-                  "give a key file or certificates, listen on 127.0.0.1, or say insecure on "
-                  "purpose");
+                  "give a key file (--key_file) or certificates, listen on 127.0.0.1, or say "
+                  "insecure (--insecure) on purpose");
   std::optional<Endpoint> bound;
   std::optional<Error> failure;
   std::vector<std::shared_ptr<TransportListener>> listeners;  // on all addresses, or on none
@@ -637,7 +637,9 @@ std::optional<Reject> NetworkCore::admit_first_link(const Hello& hello,
     if (hello.node.incarnation < entry.incarnation)
       return Reject{Check::incarnation, "incarnation " + std::to_string(entry.incarnation) +
                                             " of " + node_name(node) + " is newer than your " +
-                                            std::to_string(hello.node.incarnation)};
+                                            std::to_string(hello.node.incarnation) +
+                                            ": another process has this identity, as one on a copy "
+                                            "of a work folder does"};
     if (hello.node.incarnation == entry.incarnation) {
       // It would not ask for a new one if it still had ours; one that it began is the older one.
       if (entry.initiated || hello.session <= entry.peer_number)

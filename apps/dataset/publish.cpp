@@ -247,7 +247,7 @@ void remove_old_parents(const PublishOptions& options) {
     const std::filesystem::path index = options.directory / path.parent_path() / Index::file_name;
     if (!options.writer.replace && std::filesystem::exists(index))
       throw Error(Errc::already_exists, "write '" + index.string() + "'", "there is a data set",
-                  "choose another directory, or replace it");
+                  "choose another directory, or replace it (--replace)");
     std::filesystem::remove(index);
   }
 }

@@ -159,7 +159,7 @@ Writer::Writer(fs::path directory, std::vector<ColumnSpec> columns, WriterOption
     fs::create_directories(state.directory);
     if (fs::exists(state.directory / Index::file_name) && !state.options.replace)
       throw Error(Errc::already_exists, state.tried(), "there is a data set in it",
-                  "choose another directory, or replace it");
+                  "choose another directory, or replace it (--replace)");
     remove_data_set(state.directory);
   } catch (const fs::filesystem_error& failure) {
     throw Error(failure.code(), state.tried(), {},

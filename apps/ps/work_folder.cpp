@@ -110,7 +110,9 @@ WorkFolder::Lock::Lock(const std::string& path) : descriptor_(-1) {
   const int error = errno;
   const std::string holder = first_line_of(descriptor);
   ::close(descriptor);
-  if (locked) throw Error::system(error, "write '" + file + "'");
+  if (locked)
+    throw Error::system(error, "write '" + file + "'", {},
+                        "check the space on the disk, and its quota");
   throw Error(Errc::already_exists, "lock the work folder '" + path + "'",
               "the process " + holder + " runs there",
               "stop it, or give this one another --workdir");

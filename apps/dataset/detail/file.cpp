@@ -55,7 +55,8 @@ class OutputFile {
 InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0 && errno == ENOENT)
-    throw Error(Errc::not_found, "open " + quoted(path), "there is no such file");
+    throw Error(Errc::not_found, "open " + quoted(path), "there is no such file",
+                "check the path, and from which folder it counts");
   if (descriptor_ < 0) throw Error::system(errno, "open " + quoted(path));
   struct ::stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
