@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <hyperframes/apps/ps/command_line.hpp>
+#include <hyperframes/net/endpoint.hpp>
 #include <iostream>
 #include <string_view>
 #include <vector>
@@ -95,6 +96,20 @@ CLI::Option* take_number(CLI::Option* option, double low, double high) {
     return fmt::format("'{}' is no number from {:g} to {:g}", text, low, high);
   };
   return option->transform(CLI::Validator(read, fmt::format("{:g} to {:g}", low, high)));
+}
+
+CLI::Option* take_address(CLI::Option* option) {
+  const auto read = [](std::string& text) -> std::string {
+    constexpr std::string_view scheme = "tcp://";
+    const std::string address = text.starts_with(scheme) ? text.substr(scheme.size()) : text;
+    const auto endpoint = net::Endpoint::try_parse(std::string(scheme) + address);
+    if (!endpoint || address.find("://") != address.npos)
+      return fmt::format("'{}' is no HOST:PORT{}", text,
+                         endpoint ? "" : ": " + endpoint.error().found());
+    text = address;
+    return {};
+  };
+  return option->transform(CLI::Validator(read, ""));
 }
 
 }  // namespace hyperframes::ps

@@ -36,5 +36,8 @@ CLI::Option* take_whole(CLI::Option* option, std::uint64_t low = 0,
                         std::uint64_t high = std::numeric_limits<std::uint64_t>::max());
 /// The option takes numbers from `low` to `high`. Returns the option.
 CLI::Option* take_number(CLI::Option* option, double low, double high);
+/// The option takes HOST:PORT, also as logs print it ("tcp://HOST:PORT"), and keeps it without the
+/// scheme. Returns the option.
+CLI::Option* take_address(CLI::Option* option);
 
 }  // namespace hyperframes::ps

@@ -442,6 +442,15 @@ void ServerOptions::check() const {
   if (!coordinator_addr.empty())
     static_cast<void>(net::Endpoint::parse("tcp://" + coordinator_addr));
   const auto bound = net::Endpoint::parse("tcp://" + listen);
+  const auto is_listen = [&](const std::string& address) {
+    return bound.port != 0 && net::Endpoint::parse("tcp://" + address) == bound;
+  };
+  if (!coordinator_addr.empty() && is_listen(coordinator_addr))
+    refuse("--listen and --coordinator_addr are both " + listen,
+           "leave --coordinator_addr out, and this process coordinates; or give the address of the "
+           "coordinator");
+  if (!http_addr.empty() && is_listen(http_addr))
+    refuse("--listen and --http_addr are both " + listen, "give them different ports");
   if (!advertise_addr.empty()) {
     if (is_wildcard(net::Endpoint::parse("tcp://" + advertise_addr)))
       refuse("nobody can connect to --advertise_addr " + advertise_addr,

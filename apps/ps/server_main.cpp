@@ -37,13 +37,16 @@ int main(int argc, char** argv) {
                             "Seconds between snapshots; 0: none"),
              0, 31'536'000)
       ->capture_default_str();
-  app.add_option("--coordinator_addr", options.coordinator_addr,
-                 "HOST:PORT of the coordinator; without it this process coordinates");
-  app.add_option("--listen", options.listen, "HOST:PORT to listen on; port 0 picks one")
+  take_address(app.add_option("--coordinator_addr", options.coordinator_addr,
+                              "HOST:PORT of the coordinator; without it this process coordinates"));
+  take_address(
+      app.add_option("--listen", options.listen,
+                     "HOST:PORT to listen on; port 0 picks one, and without one it is 6000"))
       ->capture_default_str();
-  app.add_option("--advertise_addr", options.advertise_addr,
-                 "HOST:PORT by which others reach this server; port 0: the one it listens on. "
-                 "Needed where --listen is on all addresses (default: --listen)");
+  take_address(
+      app.add_option("--advertise_addr", options.advertise_addr,
+                     "HOST:PORT by which others reach this server; port 0: the one it listens on. "
+                     "Needed where --listen is on all addresses (default: --listen)"));
   app.add_option("--name", options.name, "This server's name (default: kept in WORKDIR)");
   take_whole(app.add_option("--num_shards", options.num_shards,
                             "Parameter shards of the cluster; fixed by the first start of the "

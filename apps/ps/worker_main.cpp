@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
       "SIGTERM lets it leave in order. Exit status: 0 done or left, 1 error, 130 interrupted,\n"
       "2 for a command line that is not understood."};
   app.get_formatter()->column_width(34);
-  app.add_option("--coordinator_addr", options.coordinator_addr, "HOST:PORT of the coordinator")
+  take_address(app.add_option("--coordinator_addr", options.coordinator_addr,
+                              "HOST:PORT of the coordinator"))
       ->required();
   app.add_option("--data_dir", options.data_dir, "Data set in the MDS format")->required();
   app.add_option("--model_config", options.model_config, "model.yaml: fields, model, optimizer")

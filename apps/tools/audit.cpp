@@ -128,7 +128,8 @@ void add_audit_command(CLI::App& app) {
   auto* command =
       app.add_subcommand("audit", "Compare the workers' ledgers with what the servers hold");
   command->footer(example);
-  command->add_option("--coordinator_addr", flags->coordinator_addr, "HOST:PORT of the coordinator")
+  ps::take_address(command->add_option("--coordinator_addr", flags->coordinator_addr,
+                                       "HOST:PORT of the coordinator"))
       ->required();
   command->add_option("--ledger", flags->ledgers, "A worker's ledger; repeat it for each")
       ->required()

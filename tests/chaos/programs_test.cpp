@@ -136,6 +136,14 @@ TEST_CASE("a server says what is wrong with its options, and ends") {
   refuses({"--workdir", scene.path("file"), "--listen", "127.0.0.1:0"}, "--workdir");
   refuses({"--workdir", folder, "--listen", "127.0.0.1:0", "--coordinator_addr", "nonsense:port"},
           "nonsense:port");
+  refuses({"--workdir", folder, "--listen", "shm://name"}, "no HOST:PORT");
+  refuses({"--workdir", folder, "--listen", "127.0.0.1:7001", "--coordinator_addr",
+           "tcp://127.0.0.1:7001"},
+          "are both 127.0.0.1:7001");
+  refuses({"--workdir", folder, "--listen", "127.0.0.1:7001", "--http_addr", "127.0.0.1:7001"},
+          "give them different ports");
+  refuses({"--workdir", folder, "--listen", "127.0.0.1:0", "--key_file", scene.path(".")},
+          "name a file");
 }
 
 TEST_CASE("a server can't take the folder, the name or the cluster of another one") {
