@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
       "  hyperframes_server --role ps --workdir /tmp/ps --key_file key \\\n"
       "      --listen 0.0.0.0:6000 --advertise_addr 10.0.0.7:6000\n"
       "A killed server that is started again with the same --workdir takes over where it was.\n"
+      "SIGINT, SIGTERM and SIGHUP stop it in order; SIGUSR1 logs what it does.\n"
       "Exit status: 0 stopped by a signal, 1 error, 2 for a command line that is not understood."};
   app.get_formatter()->column_width(34);
   app.add_option("--role", role, "ps: own parameter shards; coordinator: only coordinate")

@@ -19,7 +19,11 @@ SignalWatch::SignalWatch() {
   ::sigemptyset(&signals_);
   ::sigaddset(&signals_, SIGINT);
   ::sigaddset(&signals_, SIGTERM);
+  ::sigaddset(&signals_, SIGHUP);
   ::sigaddset(&signals_, SIGUSR1);
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGXFSZ, &ignore, &previous_file_limit_);
   ::pthread_sigmask(SIG_BLOCK, &signals_, &previous_);
 }
 
@@ -36,6 +40,7 @@ SignalWatch::~SignalWatch() {
   ::sigaddset(&questions, SIGUSR1);
   const timespec at_once{};
   while (::sigtimedwait(&questions, nullptr, &at_once) == SIGUSR1) continue;
+  ::sigaction(SIGXFSZ, &previous_file_limit_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
 }
 

@@ -1,9 +1,11 @@
-// SIGINT and SIGTERM as a call, SIGUSR1 as another one, for the programs' main functions.
+// SIGINT, SIGTERM and SIGHUP as a call, SIGUSR1 as another one, for the programs' main functions.
 //
 //   hf::ps::SignalWatch signals;        // before any thread is made: they inherit the mask
 //   hf::Runtime runtime;
 //   signals.start([&] { ask_to_stop(runtime); },    // called once, on a thread of its own
 //                 [&] { log_what_it_does(runtime); });   // for each SIGUSR1
+//
+// SIGXFSZ is ignored meanwhile, so that a file at its limit (ulimit -f) is an error with a text.
 #pragma once
 
 #include <signal.h>
@@ -41,6 +43,7 @@ class SignalWatch {
 
  private:
   sigset_t signals_, previous_;
+  struct sigaction previous_file_limit_ = {};
   std::atomic<bool> ending_{false};
   std::atomic<int> received_{0};
   std::thread thread_;

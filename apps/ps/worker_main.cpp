@@ -17,8 +17,9 @@ int main(int argc, char** argv) {
       "  hyperframes_worker --evaluate --coordinator_addr 127.0.0.1:6000 --data_dir data/test \\\n"
       "                     --model_config model.yaml\n"
       "A worker that is killed loses nothing: its unit is leased to another, or to itself again.\n"
-      "SIGTERM lets it leave in order. Exit status: 0 done or left, 1 error, 130 interrupted,\n"
-      "2 for a command line that is not understood."};
+      "SIGTERM and SIGHUP let it leave in order.\n"
+      "Exit status: 0 done or left, 1 error, 130 interrupted, 2 for a command line that is not\n"
+      "understood."};
   app.get_formatter()->column_width(34);
   take_address(app.add_option("--coordinator_addr", options.coordinator_addr,
                               "HOST:PORT of the coordinator"))
