@@ -243,8 +243,15 @@ void PsClient::State::fail(const Error& error) {
 Task<protocol::CoordinatorRef> PsClient::State::find_coordinator() {
   if (!coordinator) {
     RemoteNode remote = co_await node.connect(options.coordinator, within(connect_span));
-    coordinator =
-        co_await remote.find<protocol::Coordinator>(coordinator_name, within(connect_span));
+    try {
+      coordinator =
+          co_await remote.find<protocol::Coordinator>(coordinator_name, within(connect_span));
+    } catch (const Error& error) {
+      if (!error.is(Errc::not_found)) throw;
+      throw Error(Errc::not_found, "find the coordinator",
+                  "no coordinator runs at " + options.coordinator.to_string(),
+                  "give the coordinator's address (--coordinator_addr), not a server's");
+    }
   }
   co_return *coordinator;
 }
@@ -329,7 +336,16 @@ Task<typename Service::Ref> PsClient::State::find_at(ShardId shard, std::string 
     throw Error(Errc::unreachable, fmt::format("reach the owner of parameter shard {}", shard),
                 fmt::format("another node answers at {}", endpoint.to_string()),
                 "the owner tells the coordinator its new address when it is back");
-  co_return co_await remote.find<Service>(std::move(name), within(connect_span));
+  try {
+    co_return co_await remote.find<Service>(std::move(name), within(connect_span));
+  } catch (const Error& error) {
+    if (!error.is(Errc::not_found)) throw;
+    throw Error(Errc::not_found, error.tried(),
+                fmt::format("parameter shard {} is not up there: it recovers, or is started again "
+                            "after a failure",
+                            shard),
+                fmt::format("the log of {} says what hinders it", owner_name(shard)));
+  }
 }
 
 Task<protocol::TablePartRef> PsClient::State::find_part(TableSpec table, ShardId shard) {
