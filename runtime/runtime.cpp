@@ -125,9 +125,11 @@ class Runtime::StallWatch {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, threshold_ / 2, [this] { return stopping_; })) {
       const Time now = Clock::read_system();
+      note_pause(now - std::exchange(woken_, now) - threshold_ / 2, now);
       for (unsigned i = 0; i < runtime_.shard_count(); ++i) {
         const auto started = runtime_.shard(i).turn_started_.load(std::memory_order_relaxed);
-        const auto span = now.time_since_epoch().count() - started;
+        const auto running_since = std::max(started, went_on_.time_since_epoch().count());
+        const auto span = now.time_since_epoch().count() - running_since;
         if (!started || span < threshold_.count() || reported[i] == started) continue;
         reported[i] = started;
         log::warning(runtime_.stuck_at(runtime_.shard(i)) +
@@ -139,9 +141,29 @@ class Runtime::StallWatch {
     }
   }
 
+  // This thread asked for a moment's sleep. When it gets far more, no thread of the process may
+  // have run, and no task is to blame for the turn that it was in: its time counts from here on.
+  void note_pause(Duration overslept, Time now) {
+    if (overslept < std::max(threshold_ / 2, shortest_pause)) return;
+    went_on_ = now;
+    for (unsigned i = 0; i < runtime_.shard_count(); ++i) {
+      const auto started = runtime_.shard(i).turn_started_.load(std::memory_order_relaxed);
+      if (!started || now.time_since_epoch().count() - started < threshold_.count()) continue;
+      log::warning("this process stood still for " + std::to_string(overslept.count() / 1'000'000) +
+                   " ms: it was stopped (a signal, a debugger, a pause of its machine), or others "
+                   "had the CPU; shard " +
+                   std::to_string(i) + " was in a turn, and its tasks are not to blame");
+      return;
+    }
+  }
+
+  static constexpr Duration shortest_pause = 500ms;
+
   Runtime& runtime_;
   Duration threshold_;
   Time said_{};
+  Time woken_ = Clock::read_system();
+  Time went_on_{};  // after the last pause
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;

@@ -1,8 +1,14 @@
 #include <hyperframes/runtime/witness.hpp>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <cstdio>
 #include <hyperframes/runtime/call_on.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/scope.hpp>
 #include <hyperframes/runtime/sleep.hpp>
@@ -82,6 +88,36 @@ TEST_CASE("a stall is reported with the owner of the coroutine that holds the sh
   release.join();
   CHECK(contains(log.text(), "shard 1 has been in one turn for"));
   CHECK(contains(log.text(), "in owner 7 of shard 1"));
+}
+
+TEST_CASE("a process that was stopped says so, and blames no task for it") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(120);
+    test::CapturedLog log;
+    Runtime runtime({.shards = 1, .stall_threshold = 1s});
+    runtime.run([&](Runtime&) {
+      return co_invoke([&]() -> Task<void> {
+        co_await yield();
+        ::kill(::getpid(), SIGSTOP);
+        // Still in the turn: in the end it is blamed for what it does after the pause.
+        while (!contains(log.text(), "ms"))
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+    });
+    const std::string text = log.text();
+    std::fputs(text.c_str(), stderr);
+    ::_exit(text.starts_with("this process stood still for ") ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  ::kill(child, SIGCONT);
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a stall has every shard log what waits on it, the stuck one when it goes on") {
