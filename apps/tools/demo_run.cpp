@@ -16,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration picture_pause = 100ms;
-constexpr Duration step_limit = 600s;     // for one step that is no training, on a busy machine
+constexpr Duration step_limit = 600s;     // for the cluster to be up, on a busy machine
+constexpr Duration idle_limit = 300s;     // for a step to use no CPU time: it works no more
 constexpr Duration progress_limit = 60s;  // for a training run to get anywhere
 constexpr Duration back_notice = 4s;      // how long "back after" is shown
 
@@ -326,13 +327,18 @@ void DemoRun::audit() {
 // -----------------------------------------------------------------------------------
 
 std::string DemoRun::finish(Process& step, const std::string& title) {
-  const Time limit = Clock::read_system() + timing().scaled(step_limit);
+  Duration used{};
+  Time worked = Clock::read_system();
   while (!step.done()) {
     pump();
     show(title, monitor_->reading());
-    if (Clock::read_system() < limit) continue;
+    if (const Duration now_used = cpu_time_of(step.pid()); now_used != used) {
+      used = now_used;
+      worked = Clock::read_system();
+    }
+    if (Clock::read_system() - worked < timing().scaled(idle_limit)) continue;
     fail(step,
-         fmt::format("is not done after {:.0f} s", ms_of(timing().scaled(step_limit)) / 1000));
+         fmt::format("has done nothing for {:.0f} s", ms_of(timing().scaled(idle_limit)) / 1000));
   }
   const ProcessEnd& end = step.ends().back();
   // A step that says no, as the audit does, has a result; one that crashed has none.

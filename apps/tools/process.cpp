@@ -14,7 +14,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 namespace hyperframes::tools {
@@ -363,5 +366,23 @@ std::vector<std::string> ProcessKeeper::unexpected_ends() const {
 }
 
 fs::path program_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+Duration cpu_time_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  // The second field is the program's name in parentheses, which may hold anything.
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  std::int64_t ticks = 0;
+  for (int field = 0; field < 4; ++field) {  // user and system, of its own and of its children
+    std::int64_t value = 0;
+    fields >> value;
+    ticks += value;
+  }
+  return std::chrono::nanoseconds(ticks * (1'000'000'000 / ::sysconf(_SC_CLK_TCK)));
+}
 
 }  // namespace hyperframes::tools

@@ -138,4 +138,8 @@ class ProcessKeeper {
 /// The folder of the running program: its sibling programs lie there.
 std::filesystem::path program_folder();
 
+/// CPU time that a process, and those of its children that have ended, have used so far; 0 if there
+/// is no such process.
+Duration cpu_time_of(pid_t process);
+
 }  // namespace hyperframes::tools

@@ -81,6 +81,14 @@ TEST_CASE("a process writes its output and its log to their files") {
   CHECK(keeper.unexpected_ends().empty());
 }
 
+TEST_CASE("a process that works uses CPU time, and one that is not there none") {
+  const Duration before = cpu_time_of(::getpid());
+  const Time limit = patience();
+  while (cpu_time_of(::getpid()) <= before && Clock::read_system() < limit) continue;
+  CHECK(cpu_time_of(::getpid()) > before);
+  CHECK(cpu_time_of(0) == Duration::zero());
+}
+
 TEST_CASE("a program that can't be run is an error that names it") {
   ProcessKeeper keeper;
   try {
