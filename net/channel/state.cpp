@@ -7,6 +7,7 @@
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <new>
+#include <utility>
 
 namespace hyperframes::net::detail {
 namespace {
@@ -242,11 +243,13 @@ void ChannelState::sent(std::uint64_t cost, const MessageType& type, Lane lane) 
 // ---- Receiving
 // -----------------------------------------------------------------------------------
 
-/// The bytes of one received message, while anything refers to them.
+/// One received message, while anything refers to a part of it. The parts may lie in memory of
+/// their own: what is lent does.
 struct ChannelState::Charged : hyperframes::detail::Block {
   ChannelRef channel;
   std::uint64_t cost = 0;
-  Buffer parent;
+  Buffer body;
+  Segments segments;
 
   static void end(hyperframes::detail::Block* block) noexcept {
     auto* self = static_cast<Charged*>(block);
@@ -258,36 +261,25 @@ struct ChannelState::Charged : hyperframes::detail::Block {
   }
 };
 
-/// All parts of a message lie in one block.
+/// Its parts become references to one block, which keeps all of them. An empty body is one too, so
+/// that there always is one.
 void ChannelState::charge(TypedMessage& message, std::uint64_t cost) {
-  std::byte *begin = nullptr, *end = nullptr;
-  Buffer parent = message.body;
-  const auto span = [&](const Buffer& part) {
-    if (part.empty()) return;
-    if (!begin || part.data() < begin) begin = part.data();
-    end = std::max(end, part.data() + part.size());
-    if (parent.empty()) parent = part;
-  };
-  span(message.body);
-  for (const Buffer& segment : message.segments) span(segment);
-
   auto* block = new (hyperframes::detail::pool_allocate(sizeof(Charged))) Charged;
-  block->kind = parent.kind();
+  block->kind = message.body.kind();
   block->home = Shard::current();
-  block->data = begin;
-  block->capacity = static_cast<std::size_t>(end - begin);
+  block->data = message.body.data();
+  block->capacity = message.body.size();
   block->dispose = &Charged::end;
   block->channel = ChannelRef(this);
   block->cost = cost;
-  block->parent = std::move(parent);
-  const Buffer whole = Buffer::adopt(block, begin, block->capacity);
-  for (Buffer& segment : message.segments)
-    if (!segment.empty())
-      segment = whole.slice(static_cast<std::size_t>(segment.data() - begin), segment.size());
-  message.body =
-      message.body.empty()
-          ? whole.slice(0, 0)
-          : whole.slice(static_cast<std::size_t>(message.body.data() - begin), message.body.size());
+  block->body = std::move(message.body);
+  block->segments = std::exchange(message.segments, Segments());
+  message.body = Buffer::adopt(block, block->body.data(), block->body.size());
+  for (const Buffer& part : block->segments) {
+    if (!part.empty()) hyperframes::detail::retain(block);
+    message.segments.push_back(part.empty() ? Buffer()
+                                            : Buffer::adopt(block, part.data(), part.size()));
+  }
 }
 
 void ChannelState::freed(std::uint64_t cost) noexcept {
