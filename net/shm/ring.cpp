@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <hyperframes/net/shm/loans.hpp>
 
 namespace hyperframes::net::detail {
 namespace {
@@ -81,15 +82,28 @@ std::span<std::byte> ShmWriter::room(std::size_t most) noexcept {
 }
 
 // The sequence goes last, with release: who sees it sees the rest of the descriptor and the bytes.
-void ShmWriter::publish(std::size_t size) noexcept {
-  const std::size_t lines = whole_lines(size);
+void ShmWriter::publish_at(std::uint64_t where, std::size_t size) noexcept {
   ShmDescriptor& descriptor = descriptors_[count_ & mask_];
-  position_ += lines;
   ends_[count_ & mask_] = position_;
   ++count_;
-  descriptor.where.store(offset_, std::memory_order_relaxed);
+  descriptor.where.store(where, std::memory_order_relaxed);
   descriptor.ready.store(std::uint64_t{size} << 32 | static_cast<std::uint32_t>(count_),
                          std::memory_order_release);
+}
+
+bool ShmWriter::has_descriptor() noexcept {
+  if (count_ - taken_ > mask_) look();
+  return fault_.empty() && count_ - taken_ <= mask_;
+}
+
+void ShmWriter::publish_loan(std::uint16_t slot, std::uint32_t line, std::uint32_t size) noexcept {
+  publish_at(ShmDescriptor::lent << 48 | std::uint64_t{slot} << 32 | line, size);
+}
+
+void ShmWriter::publish(std::size_t size) noexcept {
+  const std::size_t lines = whole_lines(size);
+  position_ += lines;
+  publish_at(offset_, size);
   offset_ += lines;
   assert(offset_ <= data_bytes_);
   if (offset_ == data_bytes_) offset_ = 0;
@@ -133,6 +147,8 @@ std::span<const std::byte> ShmReader::next() noexcept {
     return refuse("has the sequence " + std::to_string(sequence));
   const std::uint64_t where = descriptor.where.load(std::memory_order_relaxed);
   const std::size_t length = ready >> 32, offset = static_cast<std::uint32_t>(where);
+  is_loan_ = returns_ && where >> 48 == ShmDescriptor::lent;
+  if (is_loan_) return next_loan(where, length);
   if (where >> 32)
     return refuse("is of kind " + std::to_string(where >> 48) + " in segment " +
                   std::to_string(where >> 32 & 0xffff));
@@ -140,6 +156,24 @@ std::span<const std::byte> ShmReader::next() noexcept {
     return refuse("names " + std::to_string(length) + " bytes at " + std::to_string(offset) +
                   " of " + std::to_string(data_bytes_));
   return piece_ = {data_ + offset, length};
+}
+
+// A slot that is out is refused too: it would come back once, and be two loans.
+std::span<const std::byte> ShmReader::next_loan(std::uint64_t where, std::size_t length) noexcept {
+  slot_ = static_cast<std::uint16_t>(where >> 32);
+  const std::uint64_t offset = std::uint64_t{static_cast<std::uint32_t>(where)} * ShmLayout::line;
+  if (length > ShmLayout::most_loan)
+    return refuse("lends " + std::to_string(length) + " bytes at once, and may " +
+                  std::to_string(ShmLayout::most_loan));
+  if (length == 0 || length > arena_.size() || offset > arena_.size() - length)
+    return refuse("lends " + std::to_string(length) + " bytes at " + std::to_string(offset) +
+                  " of " + std::to_string(arena_.size()));
+  if (slot_ >= returns_->slots())
+    return refuse("lends by slot " + std::to_string(slot_) + " of " +
+                  std::to_string(returns_->slots()));
+  if (returns_->is_out(slot_))
+    return refuse("lends by slot " + std::to_string(slot_) + ", which did not come back yet");
+  return piece_ = arena_.subspan(offset, length);
 }
 
 void ShmReader::take(std::size_t size) noexcept {

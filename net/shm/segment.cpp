@@ -150,11 +150,11 @@ void ShmSegment::map(int protection, const std::string& tried) {
   ::madvise(memory_, size_, MADV_DONTFORK);
 }
 
-ShmSegment ShmSegment::create(const ShmLayout& layout, bool huge_pages) {
+ShmSegment ShmSegment::create(std::size_t bytes, bool huge_pages, const std::string& purpose) {
   ShmSegment segment;
-  segment.size_ = layout.bytes();
+  segment.size_ = bytes;
   const std::string tried =
-      "allocate " + std::to_string(segment.size_) + " bytes of memory to share with a peer";
+      "allocate " + std::to_string(segment.size_) + " bytes of memory to " + purpose;
   if (huge_pages && segment.size_ % huge_page_bytes == 0 && seals_huge_pages(kernel_release())) {
     segment.descriptor_ = make_memfd(MFD_HUGETLB | MFD_HUGE_2MB);
     segment.huge_ = segment.descriptor_ && allocate(segment.descriptor(), segment.size_) == 0;
@@ -180,20 +180,33 @@ ShmSegment ShmSegment::create(const ShmLayout& layout, bool huge_pages) {
   return segment;
 }
 
+namespace {
+
+Error broken_promise(const std::string& tried, std::string found) {
+  return Error(Errc::corrupt, tried, std::move(found),
+               "the connection was closed; run the same release on both ends");
+}
+
+}  // namespace
+
 ShmSegment ShmSegment::attach(OwnDescriptor descriptor, const ShmLayout& layout,
                               const std::string& tried) {
+  if (auto fault = layout.fault(); !fault.empty()) throw broken_promise(tried, std::move(fault));
+  return attach(std::move(descriptor), layout.bytes(), tried);
+}
+
+ShmSegment ShmSegment::attach(OwnDescriptor descriptor, std::size_t bytes,
+                              const std::string& tried) {
   const auto refuse = [&](std::string found) -> void {
-    throw Error(Errc::corrupt, tried, std::move(found),
-                "the connection was closed; run the same release on both ends");
+    throw broken_promise(tried, std::move(found));
   };
-  if (auto fault = layout.fault(); !fault.empty()) refuse(std::move(fault));
   const int found = ::fcntl(descriptor.get(), F_GET_SEALS);
   if (found < 0) refuse("the descriptor that it passed is no memfd");
   if ((found & seals) != seals)
     refuse("its memory could change its size or be written by others: the seals are " +
            std::to_string(found) + " and not " + std::to_string(seals));
   ShmSegment segment;
-  segment.size_ = layout.bytes();
+  segment.size_ = bytes;
   struct stat status{};
   if (::fstat(descriptor.get(), &status) < 0) throw Error::system(errno, tried);
   if (static_cast<std::uint64_t>(status.st_size) != segment.size_)

@@ -51,10 +51,15 @@ class ShmSegment {
 
   /// On huge pages if `huge_pages` and there are any free. Blocks while pages are allocated. Throws
   /// with the size, what refused it, and the limit that stands in the way.
-  static ShmSegment create(const ShmLayout& layout, bool huge_pages);
+  static ShmSegment create(const ShmLayout& layout, bool huge_pages) {
+    return create(layout.bytes(), huge_pages, "share with a peer");
+  }
+  /// Of so many bytes, whole pages. `purpose`: completes "memory to", for errors.
+  static ShmSegment create(std::size_t bytes, bool huge_pages, const std::string& purpose);
   /// Maps a peer's, to read. Throws Errc::corrupt that says which promise it breaks.
   static ShmSegment attach(OwnDescriptor descriptor, const ShmLayout& layout,
                            const std::string& tried);
+  static ShmSegment attach(OwnDescriptor descriptor, std::size_t bytes, const std::string& tried);
 
   /// Null: there is none.
   std::byte* memory() const noexcept { return memory_; }

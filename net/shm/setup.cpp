@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr std::size_t boot_id_at = 32, text_at = 96;
 constexpr int backlog = 512;
+constexpr std::uint64_t page_bytes = 4096;
+constexpr std::size_t most_passed = 2;
 // More than an offer may have, so that a surplus is seen.
 constexpr std::size_t most_descriptors = 4;
 
@@ -72,6 +75,7 @@ std::array<std::byte, ShmOffer::size> ShmOffer::encode() const noexcept {
   if (status == Status::offer) {
     store_little(bytes.data() + 16, layout.descriptors);
     store_little(bytes.data() + 20, layout.data_bytes);
+    store_little(bytes.data() + 24, arena_bytes);
   }
   put_text(bytes.data() + boot_id_at, boot_id, boot_id_bytes);
   put_text(bytes.data() + text_at, text, text_bytes);
@@ -96,6 +100,7 @@ Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::strin
   offer.status = static_cast<ShmOffer::Status>(status);
   offer.layout.descriptors = load_little<std::uint32_t>(bytes.data() + 16);
   offer.layout.data_bytes = load_little<std::uint32_t>(bytes.data() + 20);
+  offer.arena_bytes = load_little<std::uint64_t>(bytes.data() + 24);
   offer.boot_id = get_text(bytes.data() + boot_id_at, ShmOffer::boot_id_bytes);
   offer.text = get_text(bytes.data() + text_at, ShmOffer::text_bytes);
   if (offer.refuses()) return offer;
@@ -108,6 +113,9 @@ Result<ShmOffer> decode_offer(std::span<const std::byte> bytes, const std::strin
   if (offer.status != ShmOffer::Status::offer)
     return corrupt("its message has status " + std::to_string(status));
   if (auto fault = offer.layout.fault(); !fault.empty()) return corrupt(std::move(fault));
+  if (offer.arena_bytes % page_bytes || offer.arena_bytes > ShmLayout::most_arena)
+    return corrupt("it lends out of " + std::to_string(offer.arena_bytes) +
+                   " bytes, which must be whole pages of 4 KiB, up to 256 GiB");
   return offer;
 }
 
@@ -149,13 +157,29 @@ ShmProcess::ShmProcess(pid_t process) noexcept : process_(process) {
 #endif
 }
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+ShmProcess::ShmProcess(int socket, pid_t process) noexcept : ShmProcess() {
+  process_ = process;
+  if (is_this_one()) return;
+  int handle = -1;
+  socklen_t length = sizeof handle;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &handle, &length) == 0 && handle >= 0) {
+    ::fcntl(handle, F_SETFD, FD_CLOEXEC);
+    handle_ = OwnDescriptor(handle);
+  } else {
+    *this = ShmProcess(process);
+  }
+}
+
 bool ShmProcess::is_this_one() const noexcept { return process_ == ::getpid(); }
 
 // Readable once it has ended, also if nobody has waited for it yet.
 bool ShmProcess::lives() const noexcept {
   if (is_this_one()) return true;
   pollfd look{handle_.get(), POLLIN, 0};
-  return handle_ && ::poll(&look, 1, 0) == 0;
+  return handle_ && ::poll(&look, 1, 0) != 1;
 }
 
 // ---- Names
@@ -204,20 +228,21 @@ OwnDescriptor try_connect_to(const std::string& name) {
 
 // ---- Passing
 
-int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+int pass(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) noexcept {
+  assert(descriptors.size() <= most_passed);
   iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_passed)] = {};
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  if (descriptor >= 0) {
+  if (!descriptors.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   }
   ssize_t sent;
   do {
@@ -258,16 +283,18 @@ Passed receive_passed(int socket, std::size_t most_bytes) {
   return passed;
 }
 
-OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
-  const std::size_t count = passed.descriptors.size();
-  if (count == 1 && !passed.too_many) return std::move(passed.descriptors.front());
-  if (count == 0 && passed.too_many)
+std::vector<OwnDescriptor> all_descriptors(Passed& passed, std::size_t count,
+                                           const std::string& tried) {
+  const std::size_t found = passed.descriptors.size();
+  if (found == count && !passed.too_many) return std::move(passed.descriptors);
+  if (found < count && passed.too_many)
     throw Error::system(EMFILE, tried, "a descriptor was passed, and the process may open no more",
                         "raise the open-files limit (ulimit -n)");
+  const std::string wanted = count == 1 ? "one" : "two";
   throw Error(Errc::corrupt, tried,
               passed.too_many
-                  ? "it passed more descriptors than the one of its memory"
-                  : "it passed " + std::to_string(count) + " descriptors instead of one",
+                  ? "it passed more descriptors than the " + wanted + " of its memory"
+                  : "it passed " + std::to_string(found) + " descriptors instead of " + wanted,
               "run the same release on both ends");
 }
 

@@ -9,15 +9,15 @@
 // accepting side says that it has accepted, then each offers its segment, with the descriptor of
 // it, the connecting one first. So nobody makes memory for a process that is stopped:
 //
-//    0 u64 magic    8 u32 version   12 u32 status   16 u32 descriptors   20 u32 data bytes
-//   24 u64 zero    32 boot id, 64 bytes with zeros behind it            96 text, the same, 160
-//   bytes
+//    0 u64 magic         8 u32 version   12 u32 status   16 u32 descriptors   20 u32 data bytes
+//   24 u64 arena bytes  32 boot id, 64 bytes with zeros behind it   96 text, the same, 160 bytes
 //
 // Status 0 is an offer; 1 a refusal, with the reason as text; 2 says "go on"; 3 is a refusal for
-// lack of memory or descriptors, which may be over soon. Only an offer has a descriptor. Behind
-// that the socket carries nothing but doorbells, a byte each, and its end is the end of the peer's
-// process (or of the last child that it has forked, if one of them lives on without an exec: then
-// heartbeats tell).
+// lack of memory or descriptors, which may be over soon. Only an offer has descriptors: that of its
+// segment, and, if it has one, that of the arena out of which it lends. Behind that the socket
+// carries nothing but doorbells, a byte each, and its end is the end of the peer's process (or of
+// the last child that it has forked, if one of them lives on without an exec: then heartbeats
+// tell).
 #pragma once
 
 #include <sys/types.h>
@@ -44,6 +44,7 @@ struct ShmOffer {
   std::uint32_t version = current_version;
   Status status = Status::offer;
   ShmLayout layout;
+  std::uint64_t arena_bytes = 0;  ///< 0: it lends nothing, and passes no second descriptor.
   std::string boot_id;
   std::string text;  ///< Why it refuses.
 
@@ -73,6 +74,11 @@ class ShmProcess {
  public:
   ShmProcess() = default;
   explicit ShmProcess(pid_t process) noexcept;
+  /// That at the other end of a socket that has not ended, in whatever namespace where the kernel
+  /// tells (Linux 6.5); `process`: its number, or 0.
+  ShmProcess(int socket, pid_t process) noexcept;
+  /// `lives` will tell the truth.
+  bool is_known() const noexcept { return is_this_one() || handle_; }
   /// False as well if that can't be found out, as of a process in another namespace.
   bool lives() const noexcept;
   bool is_this_one() const noexcept;
@@ -96,13 +102,22 @@ struct Passed {
   std::vector<OwnDescriptor> descriptors;
   bool too_many = false;  ///< Descriptors, more than there was room for.
 };
-/// `descriptor` -1: none. Never blocks. 0, or the errno of what failed: EPIPE and ECONNRESET if the
-/// peer is gone, which may have left word of why.
-int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;
+/// `descriptors`: up to 2. Never blocks. 0, or the errno of what failed: EPIPE and ECONNRESET if
+/// the peer is gone, which may have left word of why.
+int pass(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) noexcept;
+/// `descriptor` -1: none.
+inline int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
+  const int one[] = {descriptor};
+  return pass(socket, bytes, std::span<const int>(one, descriptor < 0 ? 0 : 1));
+}
 /// Never blocks: the socket must be readable. Throws what the system says.
 Passed receive_passed(int socket, std::size_t most_bytes);
-/// The one descriptor that an offer comes with. Throws Errc::corrupt for none or several, and what
-/// the system says (EMFILE) if this process may open no more.
-OwnDescriptor only_descriptor(Passed& passed, const std::string& tried);
+/// The descriptors that an offer comes with: one, or two if it lends. Throws Errc::corrupt for
+/// fewer or more, and what the system says (EMFILE) if this process may open no more.
+std::vector<OwnDescriptor> all_descriptors(Passed& passed, std::size_t count,
+                                           const std::string& tried);
+inline OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
+  return std::move(all_descriptors(passed, 1, tried).front());
+}
 
 }  // namespace hyperframes::net::detail

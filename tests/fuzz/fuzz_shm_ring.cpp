@@ -3,14 +3,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <hyperframes/net/shm/loans.hpp>
 #include <hyperframes/net/shm/ring.hpp>
 #include <hyperframes/net/shm/setup.hpp>
 #include <new>
 #include <span>
+#include <vector>
 
 // A peer that may put anything into its memory, and an end of ours that reads it, writes to its own
-// and sleeps in between. Whatever it is, nothing beyond the peer's data is read and nothing beyond
-// ours is written; what makes no sense is named, and ends it. The peer's offer is read first.
+// and sleeps in between; each lends to the other. Whatever it is, nothing beyond the peer's data
+// and arena is read and nothing beyond ours is written, and no loan ends that is not out; what
+// makes no sense is named, and ends it. The peer's offer is read first.
 namespace {
 
 using namespace hyperframes::net::detail;
@@ -22,19 +25,23 @@ void require(bool fine, const char* what) {
 }
 
 constexpr ShmLayout layout{16, 4 << 10};
+constexpr std::size_t arena_bytes = 4 << 10;
 
 /// Of its exact size, so that each access beyond it is seen.
 class Memory {
  public:
-  Memory()
-      : bytes_(static_cast<std::byte*>(::operator new(layout.bytes(), std::align_val_t(128)))) {
-    std::memset(bytes_, 0, layout.bytes());
+  explicit Memory(std::size_t size = layout.bytes())
+      : bytes_(static_cast<std::byte*>(::operator new(size, std::align_val_t(128)))) {
+    std::memset(bytes_, 0, size);
   }
   ~Memory() { ::operator delete(bytes_, std::align_val_t(128)); }
   std::byte* get() const { return bytes_; }
   ShmWords& words() const { return *reinterpret_cast<ShmWords*>(bytes_); }
   ShmDescriptor& descriptor(std::size_t index) const {
     return reinterpret_cast<ShmDescriptor*>(bytes_ + ShmLayout::descriptors_at)[index % 16];
+  }
+  std::atomic<std::uint16_t>& entry(std::size_t index) const {
+    return reinterpret_cast<std::atomic<std::uint16_t>*>(bytes_ + layout.returns_at())[index % 16];
   }
 
  private:
@@ -43,10 +50,14 @@ class Memory {
 
 class Program {
  public:
-  explicit Program(std::span<const std::uint8_t> input) : input_(input) {}
+  explicit Program(std::span<const std::uint8_t> input) : input_(input) {
+    reader_.take_loans({arena_.get(), arena_bytes}, returns_);
+  }
 
   void run() {
-    while (!input_.empty() && reader_.fault().empty() && writer_.fault().empty()) step();
+    while (!input_.empty() && reader_.fault().empty() && writer_.fault().empty() &&
+           loans_.fault().empty())
+      step();
   }
 
  private:
@@ -65,7 +76,7 @@ class Program {
   }
 
   void step() {
-    switch (byte() % 10) {
+    switch (byte() % 16) {
       case 0: return say_piece();
       case 1: theirs_.descriptor(byte()).ready = number() << 32 | (number() & 0xffffffff); return;
       case 2: theirs_.descriptor(byte()).where = number(); return;
@@ -78,6 +89,12 @@ class Program {
       case 6:
       case 7: return read();
       case 8: return write();
+      case 9: return say_loan();
+      case 10: return give_back();
+      case 11: return lend();
+      case 12: return return_ours();
+      case 13: theirs_.entry(byte()) = static_cast<std::uint16_t>(number()); return;
+      case 14: theirs_.words().returned = number(); return;
       default: return sleep();
     }
   }
@@ -90,6 +107,49 @@ class Program {
     descriptor.where = offset;
     descriptor.ready = (1 + number() % most) << 32 | static_cast<std::uint32_t>(sequence);
   }
+  void say_loan() {
+    const std::uint64_t sequence = ++said_;
+    ShmDescriptor& descriptor = theirs_.descriptor(sequence - 1);
+    const std::uint64_t slot = number() & 0xffff, line = byte() % (arena_bytes / 64);
+    descriptor.where = ShmDescriptor::lent << 48 | slot << 32 | line;
+    descriptor.ready =
+        (1 + number() % (arena_bytes - line * 64)) << 32 | static_cast<std::uint32_t>(sequence);
+  }
+  /// One of those that we have of theirs.
+  void give_back() {
+    if (borrowed_.empty()) return;
+    std::swap(borrowed_[byte() % borrowed_.size()], borrowed_.back());
+    returns_.give_back(borrowed_.back());
+    borrowed_.pop_back();
+  }
+  void lend() {
+    if (left_ || !loans_.free_slots() || !writer_.has_descriptor()) return;
+    const auto size = static_cast<std::uint32_t>(1 + byte());
+    const std::uint16_t slot = loans_.lend(hyperframes::Buffer::heap(size), writer_.count() + 1);
+    require(slot < layout.descriptors, "a slot that there is not");
+    writer_.publish_loan(slot, byte(), size);
+    ++written_;
+    require(writer_.in_flight() <= layout.descriptors, "more is on its way than there is room for");
+  }
+  /// As an honest peer would, or nearly; and we look.
+  void return_ours() {
+    if (byte() % 4) {
+      theirs_.entry(returned_) = static_cast<std::uint16_t>(byte() % layout.descriptors);
+      theirs_.words().returned = ++returned_;
+    }
+    const std::size_t out = loans_.count();
+    const std::size_t back = loans_.collect();
+    require(out - back == loans_.count(), "the account of what is lent is wrong");
+    if (byte() == 0) leave();
+    require((loans_.bytes() == 0) == (loans_.count() == 0), "so is that of its bytes");
+  }
+  void leave() {
+    theirs_.words().given_up = byte() % 4;
+    left_ |= departure_of(theirs_.get()) != Departure::none;
+    const std::size_t out = loans_.count();
+    loans_.end_unread();
+    require(left_ ? loans_.count() <= out : loans_.count() == out, "it came back too early");
+  }
   void take_ours() {
     theirs_.words().taken = std::min<std::uint64_t>(written_, taken_ += byte() % 4);
   }
@@ -99,14 +159,21 @@ class Program {
     if (!reader_.fault().empty()) return require(piece.empty(), "a piece beside a fault");
     if (piece.empty())
       return require(!reader_.has_piece(), "there is something, and nothing to read");
-    require(piece.data() >= theirs_.get() + layout.data_at() &&
-                piece.data() + piece.size() <= theirs_.get() + layout.bytes(),
+    const bool lent = reader_.is_loan();
+    const std::byte* const begin = lent ? arena_.get() : theirs_.get() + layout.data_at();
+    const std::size_t bytes = lent ? arena_bytes : layout.data_bytes;
+    require(piece.data() >= begin && piece.data() + piece.size() <= begin + bytes,
             "a piece outside of the data");
     std::uint8_t sum = 0;
     for (const std::byte at : piece) sum ^= static_cast<std::uint8_t>(at);
     [[maybe_unused]] static volatile std::uint8_t read_all;
     read_all = sum;
-    reader_.take(byte() % 2 ? piece.size() : 1 + byte() % piece.size());
+    if (lent) {
+      require(!returns_.is_out(reader_.slot()), "a slot is lent by twice");
+      returns_.take(reader_.slot());
+      borrowed_.push_back(reader_.slot());
+    }
+    reader_.take(lent || byte() % 2 ? piece.size() : 1 + byte() % piece.size());
     if (byte() % 2 && reader_.publish()) (void)reader_.must_ring();
   }
   void write() {
@@ -134,7 +201,12 @@ class Program {
   Memory ours_, theirs_;
   ShmWriter writer_{ours_.get(), theirs_.get(), layout};
   ShmReader reader_{ours_.get(), theirs_.get(), layout};
-  std::uint64_t said_ = 0, written_ = 0, taken_ = 0;
+  Memory arena_{arena_bytes};  // theirs
+  ShmLoans loans_{theirs_.get(), layout, layout.descriptors};
+  ShmReturns returns_{ours_.get(), layout, layout.descriptors};
+  std::vector<std::uint16_t> borrowed_;
+  std::uint64_t said_ = 0, written_ = 0, taken_ = 0, returned_ = 0;
+  bool left_ = false;  ///< They have said so once.
 };
 
 void read_offer(std::span<const std::byte> bytes) {
@@ -144,6 +216,8 @@ void read_offer(std::span<const std::byte> bytes) {
   if (offer->status != ShmOffer::Status::offer)
     return require(offer->text.size() <= 160, "a text without end");
   require(offer->layout.fault().empty(), "a layout that can't be");
+  require(offer->arena_bytes % 4096 == 0 && offer->arena_bytes <= ShmLayout::most_arena,
+          "an arena that can't be");
 }
 
 }  // namespace

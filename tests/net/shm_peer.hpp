@@ -78,16 +78,23 @@ class ShmCaller {
 /// One that has exchanged memory as it should.
 class ShmRawPeer {
  public:
-  explicit ShmRawPeer(const std::string& name, const shm::ShmLayout& layout = {})
+  /// `arena_bytes`: what it lends from.
+  explicit ShmRawPeer(const std::string& name, const shm::ShmLayout& layout = {},
+                      std::size_t arena_bytes = 0)
       : caller(name), own(shm::ShmSegment::create(layout, false)) {
+    if (arena_bytes) arena = shm::ShmSegment::create(arena_bytes, false, "lend");
     caller.begin();
-    if (shm::pass(caller.socket(), ShmCaller::offer(layout).encode(), own.descriptor()) != 0)
+    shm::ShmOffer offered = ShmCaller::offer(layout);
+    offered.arena_bytes = arena_bytes;
+    const int both[] = {own.descriptor(), arena.descriptor()};
+    if (shm::pass(caller.socket(), offered.encode(),
+                  std::span<const int>(both, arena_bytes ? 2 : 1)) != 0)
       throw std::runtime_error("the offer did not go");
     shm::Passed passed = caller.hear();
     auto offer = shm::decode_offer(passed.bytes, "the node").value();
     if (offer.refuses()) throw std::runtime_error("refused: " + offer.text);
-    others =
-        shm::ShmSegment::attach(shm::only_descriptor(passed, "attach"), offer.layout, "attach");
+    auto descriptors = shm::all_descriptors(passed, offer.arena_bytes ? 2 : 1, "attach");
+    others = shm::ShmSegment::attach(std::move(descriptors.front()), offer.layout, "attach");
     writer.emplace(own.memory(), others.memory(), layout);
     reader.emplace(own.memory(), others.memory(), offer.layout);
   }
@@ -190,7 +197,7 @@ class ShmRawPeer {
   }
 
   ShmCaller caller;
-  shm::ShmSegment own, others;
+  shm::ShmSegment own, others, arena;
   std::optional<shm::ShmWriter> writer;
   std::optional<shm::ShmReader> reader;
 

@@ -381,6 +381,12 @@ TEST_CASE("the tables of the wire's reference have the numbers that the code has
   has_limit("shortest key", Key::least_size);
   has_limit("longest key", Key::largest_size);
   CHECK(text.find(with_commas(shm::ShmLayout().data_bytes)) != std::string::npos);
+  CHECK(text.find(with_commas(shm::ShmLayout::most_loan)) != std::string::npos);
+  static_assert(offsetof(shm::ShmWords, returned) == 64);
+  static_assert(offsetof(shm::ShmWords, data_armed) == 128);
+  static_assert(shm::ShmLayout{16, 4096}.returns_at() == 256 + 16 * 16);
+  static_assert(shm::ShmLayout{1u << 16, 4096}.data_at() ==
+                (256 + 18 * (1u << 16) + 4095) / 4096 * 4096);
 }
 
 TEST_CASE("the schema in the wire's reference is the one that the code is made of") {
