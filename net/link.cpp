@@ -6,6 +6,7 @@
 #include <hyperframes/net/link.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <hyperframes/runtime/log.hpp>
+#include <iterator>
 #include <new>
 
 namespace hyperframes::net::detail {
@@ -28,6 +29,10 @@ constexpr Duration ack_delay = 20ms;
 constexpr Duration retry_delay = 1ms;
 // Requests of the peer that wait to be answered; more is an attack on our memory.
 constexpr std::size_t control_limit = 1024;
+// A message above this size from a peer that lends gets memory for its head only, until something
+// comes that is not lent and does not fit: often nothing does.
+constexpr std::uint64_t sparse_limit = 64 << 10;
+constexpr std::size_t head_bytes = 16 << 10;
 // No node lends more than that on a lane, or for answers; what a peer says beyond it is refused.
 constexpr std::uint64_t largest_window = 64 << 20;
 // What a peer may leave unacknowledged before it gets no more: a share of the send pool, since
@@ -62,6 +67,31 @@ Buffer hold_here(Buffer buffer) {
   block->dispose = &Held::end;
   const std::size_t size = buffer.size();
   block->parent = std::move(buffer);
+  return Buffer::adopt(block, block->data, size);
+}
+
+/// Memory that several buffers lie in, one behind the other, or that one does while another one
+/// keeps what pays for it.
+struct Joined : hyperframes::detail::Block {
+  Buffer first, payment;
+  std::vector<Buffer> others;
+  static void end(hyperframes::detail::Block* block) noexcept {
+    auto* self = static_cast<Joined*>(block);
+    self->~Joined();
+    hyperframes::detail::pool_release(self);
+  }
+};
+
+Buffer join(Buffer first, std::vector<Buffer> others, std::size_t size, Buffer payment) {
+  auto* block = new (hyperframes::detail::pool_allocate(sizeof(Joined))) Joined;
+  block->kind = first.kind();
+  block->home = Shard::current();
+  block->data = first.data();
+  block->capacity = size;
+  block->dispose = &Joined::end;
+  block->first = std::move(first);
+  block->others = std::move(others);
+  block->payment = std::move(payment);
   return Buffer::adopt(block, block->data, size);
 }
 
@@ -114,7 +144,7 @@ void Link::drop_grants() noexcept {
     if (std::exchange(lane.grant.granted, false)) bytes += lane.grant.bytes;
   }
   budget_->give_back(bytes);
-  for (LaneIn& lane : in_) lane.memory = Buffer();
+  for (LaneIn& lane : in_) drop_message(lane);
 }
 
 template <class Work>
@@ -373,7 +403,8 @@ void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::ui
   const auto add = [&](Buffer part) {
     if (part.empty()) return;
     const std::size_t pad = wire::align_part(end) - end;
-    const std::size_t copied = part.size() <= copy_limit ? part.size() : 0;
+    const bool copies = part.size() <= copy_limit && !transport_->would_lend(part);
+    const std::size_t copied = copies ? part.size() : 0;
     if (pad + copied) {
       std::byte* const at = stage(pad + copied);
       std::memset(at, 0, pad);
@@ -382,7 +413,7 @@ void Link::queue_large(Message& message, std::uint64_t total, Lane lane, std::ui
           staging_.slice(static_cast<std::size_t>(at - staging_.data()), pad + copied));
     }
     end += pad + part.size();
-    if (!copied) large.pieces.push_back(hold_here(std::move(part)));
+    if (!copies) large.pieces.push_back(hold_here(std::move(part)));
   };
   add(std::move(message.metadata));
   add(std::move(message.body));
@@ -447,6 +478,7 @@ void Link::flush() {
     batch = std::move(spare_.back());
     spare_.pop_back();
   }
+  batch_lent_ = 0;
   compose(batch);
   if (batch.empty()) {
     recycle(batch);
@@ -571,6 +603,24 @@ void Link::emit_run(LaneOut& lane, Outgoing& run, Segments& batch) {
       run.owner.slice(static_cast<std::size_t>(run.begin - run.owner.data()), run.size));
 }
 
+/// What of `rest` goes into a fragment that has `length` bytes already, `copied` of them to be
+/// moved. Lent bytes are not moved, so only what a frame may have limits them; they are cut so that
+/// each part can be lent as well.
+std::uint64_t Link::length_of_next(const Buffer& rest, std::uint64_t length,
+                                   std::uint64_t copied) const noexcept {
+  if (!transport_->would_lend(rest)) {
+    const std::uint64_t limit =
+        std::min<std::uint64_t>(settings_.fragment_bytes, limits_.payload_bytes - length + copied);
+    return std::min<std::uint64_t>(rest.size(), limit - std::min(limit, copied));
+  }
+  const std::uint64_t room = limits_.payload_bytes - length;
+  if (rest.size() <= room) return rest.size();
+  std::uint64_t part = room;
+  if (rest.size() - part < Transport::least_loan) part = rest.size() - Transport::least_loan;
+  part -= part % wire::part_alignment;
+  return part < Transport::least_loan ? 0 : part;
+}
+
 /// Cuts the next fragment off. True if it was the last.
 bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
   std::byte* const at = stage(FrameHeader::size);
@@ -584,12 +634,15 @@ bool Link::emit_fragment(Outgoing& message, Lane lane, Segments& batch) {
   header.offset = message.offset;
   header.total = message.total;
   if (out(lane).not_begun == message.message) out(lane).not_begun = 0;
-  while (message.piece < message.pieces.count() && header.length < settings_.fragment_bytes &&
-         batch.count() < Transport::batch_pieces) {
+  std::uint64_t copied = 0;
+  while (message.piece < message.pieces.count() && batch.count() < Transport::batch_pieces) {
     Buffer& piece = message.pieces[message.piece];
-    const std::size_t size = std::min<std::uint64_t>(piece.size() - message.piece_offset,
-                                                     settings_.fragment_bytes - header.length);
-    batch.push_back(piece.slice(message.piece_offset, size));
+    Buffer part = piece.slice(message.piece_offset, piece.size() - message.piece_offset);
+    const std::uint64_t size = length_of_next(part, header.length, copied);
+    if (size == 0) break;
+    part.resize_down(size);
+    (transport_->would_lend(part) ? batch_lent_ : copied) += size;
+    batch.push_back(std::move(part));
     header.length += size;
     message.piece_offset += size;
     if (message.piece_offset == piece.size()) {
@@ -616,8 +669,9 @@ void Link::on_sent(Segments batch) noexcept {
 /// Until the peer has acknowledged all of it.
 void Link::retain(Segments batch) {
   if (acknowledged_ >= batch_last_) return recycle(batch);
-  retained_bytes_ += batch.size_bytes();
-  retained_.push_back({batch_last_, std::move(batch)});
+  const std::uint64_t bytes = batch.size_bytes() - batch_lent_;
+  retained_bytes_ += bytes;
+  retained_.push_back({batch_last_, std::move(batch), bytes});
 }
 
 void Link::acknowledged(std::uint64_t sequence) noexcept {
@@ -626,7 +680,7 @@ void Link::acknowledged(std::uint64_t sequence) noexcept {
   acknowledged_ = sequence;
   const bool was_full = !acknowledges();
   while (!retained_.empty() && retained_.front().last_sequence <= sequence) {
-    retained_bytes_ -= retained_.front().batch.size_bytes();
+    retained_bytes_ -= retained_.front().bytes;
     recycle(retained_.front().batch);
     retained_.pop_front();
   }
@@ -665,6 +719,7 @@ Buffer Link::receive_target() noexcept {
     const bool small = remaining_ < direct_limit && !in_bulk() && !expects_large_;
     if (frame_.kind != FrameKind::data || small) return {};
     const LaneIn& lane = in(frame_.lane);
+    if (lane.sparse) return {};
     // The header of the next frame comes along: it lands where the next fragment's bytes will.
     const bool is_last = lane.total - lane.received - remaining_ < FrameHeader::size;
     return lane.memory.slice(lane.received, remaining_ + (is_last ? 0 : FrameHeader::size));
@@ -709,8 +764,7 @@ void Link::consume(const std::byte* at, std::size_t size) {
     if (remaining_) {
       const std::size_t part = std::min<std::uint64_t>(size, remaining_);
       if (frame_.kind == FrameKind::data) {
-        const LaneIn& lane = in(frame_.lane);
-        std::memcpy(lane.memory.data() + lane.received, at, part);
+        copy_in(in(frame_.lane), at, part);
       } else {
         text_.append(reinterpret_cast<const char*>(at), part);
       }
@@ -864,7 +918,11 @@ bool Link::begin_data() {
   lane.received = 0;
   lane.flags = frame_.flags;
   lane.granted = granted;
-  lane.memory = account_->allocate(charge, cost, frame_.total);
+  lane.charge = charge;
+  lane.sparse =
+      frame_.total > sparse_limit && settings_.take_loans && transport_->may_bring_loans();
+  lane.copied = 0;
+  lane.memory = account_->allocate(charge, cost, lane.sparse ? head_bytes : frame_.total);
   return true;
 }
 
@@ -890,10 +948,149 @@ void Link::finish_frame() {
 
 void Link::finish_message(LaneIn& lane) {
   lane.last_message = std::max(lane.last_message, lane.message);
+  auto message =
+      lane.lent.empty() ? wire::decode(std::exchange(lane.memory, Buffer())) : assemble(lane);
   const std::uint64_t total = std::exchange(lane.total, 0);
-  auto message = wire::decode(std::exchange(lane.memory, Buffer()));
+  drop_message(lane);
   if (!message) return fail(message.error());
   deliver(frame_.lane, std::move(*message), total, lane.flags);
+}
+
+// ---- Receiving: what is lent
+
+// Frame headers, and whatever else is no payload, are copied before anything looks at them, though
+// nobody has a reason to lend them; so is what is too short to be worth a loan.
+void Link::on_loan(Buffer piece) noexcept {
+  heard();
+  expects_large_ = false;
+  bytes_received_ += piece.size();
+  while (!piece.empty() && !end_) {
+    const bool payload = remaining_ && frame_.kind == FrameKind::data;
+    const std::size_t part = payload ? std::min<std::uint64_t>(piece.size(), remaining_) : 0;
+    if (part && !settings_.take_loans) {
+      copy_in(in(frame_.lane), piece.data(), part);
+      piece.remove_prefix(part);
+      advance(part);
+      continue;
+    }
+    if (part >= Transport::least_loan) {
+      note_loan(piece.slice(0, part));
+      piece.remove_prefix(part);
+      continue;
+    }
+    const Buffer copy =
+        Buffer::copy_of(piece.bytes().first(std::min(piece.size(), Transport::least_loan)));
+    piece.remove_prefix(copy.size());
+    consume(copy.data(), copy.size());
+  }
+  after_receive();
+}
+
+void Link::note_loan(Buffer piece) {
+  LaneIn& lane = in(frame_.lane);
+  const std::size_t size = piece.size();
+  // What follows lies as it does in the message: on the same place of a line.
+  if (lane.sparse) lane.copied += (lane.received + size - lane.copied) % wire::part_alignment;
+  lane.lent.push_back({lane.received, lane.copied, std::move(piece)});
+  advance(size);
+}
+
+void Link::drop_message(LaneIn& lane) noexcept {
+  lane.memory = Buffer();
+  lane.lent.clear();
+  lane.sparse = false;
+}
+
+void Link::copy_in(LaneIn& lane, const std::byte* at, std::size_t size) {
+  if (lane.sparse && lane.copied + size > lane.memory.size()) make_dense(lane);
+  std::byte* const into = lane.memory.data() + (lane.sparse ? lane.copied : lane.received);
+  std::memcpy(into, at, size);
+  if (lane.sparse) lane.copied += size;
+}
+
+/// Where in the lane's memory a byte is that was copied, or where it would go.
+std::size_t Link::place_of(const LaneIn& lane, std::uint64_t offset) noexcept {
+  if (!lane.sparse) return offset;
+  const auto next = std::ranges::upper_bound(lane.lent, offset, {}, &Lent::offset);
+  if (next == lane.lent.begin()) return offset;
+  const Lent& before = *std::prev(next);
+  return before.copied + (offset - before.end());
+}
+
+/// Gets the message the memory that one has of which nothing is lent. The head's stays, for what it
+/// pays.
+void Link::make_dense(LaneIn& lane) {
+  Buffer whole = account_->allocate(lane.charge, 0, lane.total);
+  const auto copy = [&](std::uint64_t begin, std::uint64_t end) {
+    if (begin == end) return;
+    std::memcpy(whole.data() + begin, lane.memory.data() + place_of(lane, begin), end - begin);
+  };
+  std::uint64_t begin = 0;
+  for (const Lent& lent : lane.lent) {
+    copy(begin, lent.offset);
+    begin = lent.end();
+  }
+  copy(begin, lane.received);
+  lane.memory = join(std::move(whole), {}, lane.total, std::move(lane.memory));
+  lane.sparse = false;
+}
+
+/// A message of which something is lent. Only segments are left where they are.
+Result<Message> Link::assemble(LaneIn& lane) {
+  if (lane.total < wire::envelope_size) return wire::decode(gather(lane, 0, lane.total));
+  const Buffer envelope = part_of(lane, 0, wire::envelope_size, false);
+  auto head = wire::decode_head(
+      std::span<const std::byte, wire::envelope_size>(envelope.data(), wire::envelope_size),
+      lane.total);
+  if (!head) return head.error();
+  const Buffer prefix = part_of(lane, 0, head->prefix_size(), false);
+  return wire::decode_scattered(*head, lane.total, prefix.data() + wire::envelope_size,
+                                [&](std::uint64_t begin, std::uint64_t size, bool is_segment) {
+                                  return part_of(lane, begin, size, is_segment);
+                                });
+}
+
+/// In place if it was copied as a whole, or if it may be and loans are exactly that part; else in
+/// memory of its own. Each keeps what the message is charged.
+Buffer Link::part_of(LaneIn& lane, std::uint64_t begin, std::uint64_t size, bool may_be_lent) {
+  const auto first = std::ranges::upper_bound(lane.lent, begin, {}, &Lent::end);
+  if (first == lane.lent.end() || first->offset >= begin + size)
+    return lane.memory.slice(place_of(lane, begin), size);
+  if (!may_be_lent || first->offset != begin) return gather(lane, begin, size);
+  // One loan, or several of memory that lies side by side.
+  std::vector<Buffer> others;
+  std::uint64_t end = first->end();
+  for (auto next = first + 1; end < begin + size; ++next) {
+    const bool adjoins = next != lane.lent.end() && next->offset == end &&
+                         next->piece.data() == first->piece.data() + (end - begin);
+    if (!adjoins) return gather(lane, begin, size);
+    others.push_back(next->piece);
+    end = next->end();
+  }
+  if (end != begin + size) return gather(lane, begin, size);
+  return join(first->piece, std::move(others), size, lane.memory);
+}
+
+/// Copies what is lent of it, to where the rest is if there is a place for all of it.
+Buffer Link::gather(LaneIn& lane, std::uint64_t begin, std::uint64_t size) {
+  const std::uint64_t end = begin + size;
+  Buffer into = lane.sparse ? join(account_->allocate(lane.charge, 0, size), {}, size, lane.memory)
+                            : lane.memory.slice(begin, size);
+  const auto copy_rest = [&](std::uint64_t from, std::uint64_t to) {
+    if (!lane.sparse || from >= to) return;
+    std::memcpy(into.data() + (from - begin), lane.memory.data() + place_of(lane, from), to - from);
+  };
+  std::uint64_t at = begin;
+  for (auto lent = std::ranges::upper_bound(lane.lent, begin, {}, &Lent::end);
+       lent != lane.lent.end() && lent->offset < end; ++lent) {
+    copy_rest(at, lent->offset);
+    const std::uint64_t from = std::max(lent->offset, begin), to = std::min(lent->end(), end);
+    std::memcpy(into.data() + (from - begin), lent->piece.data() + (from - lent->offset),
+                to - from);
+    at = to;
+  }
+  copy_rest(at, end);
+  return into;
 }
 
 // A channel has credit of its own. What it holds is no credit of its lane's as long as there is
@@ -1097,7 +1294,12 @@ bool Link::count_break() noexcept {
 // A message whose first frame came in part has its memory, and what pays for that, already: the
 // frame will come again and find both.
 void Link::forget_partial_frame() noexcept {
-  if (remaining_ && frame_.kind == FrameKind::data) in(frame_.lane).received = frame_.offset;
+  if (remaining_ && frame_.kind == FrameKind::data) {
+    LaneIn& lane = in(frame_.lane);
+    while (!lane.lent.empty() && lane.lent.back().offset >= frame_.offset) lane.lent.pop_back();
+    lane.received = frame_.offset;
+    lane.copied = place_of(lane, frame_.offset);
+  }
   remaining_ = 0;
   carried_ = 0;
   text_.clear();

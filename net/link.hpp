@@ -37,6 +37,7 @@ struct LinkSettings {
   std::uint32_t reply_room = 4096;    ///< What an ask reserves unless it says otherwise.
   std::size_t unsent_backlog_bytes = 0;
   bool resumable = false;      ///< The peer knows how to take up a broken link.
+  bool take_loans = true;      ///< What is lent may stay where it is; else it is copied.
   std::uint32_t channels = 1;  ///< Channel numbers below this are taken.
 };
 
@@ -145,6 +146,13 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     std::uint64_t total = 0;
     bool granted = false;
   };
+  /// A part of a message that lies in the peer's memory.
+  struct Lent {
+    std::uint64_t offset = 0;  ///< In the message.
+    std::size_t copied = 0;    ///< Where the bytes behind it go, in a sparse LaneIn::memory.
+    Buffer piece;
+    std::uint64_t end() const noexcept { return offset + piece.size(); }
+  };
   struct LaneIn {
     std::uint64_t last_message = 0;
     std::uint64_t message = 0, total = 0, received = 0;  ///< Of the message in progress.
@@ -153,7 +161,14 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
     bool granted = false;        ///< The message in progress was.
     std::uint64_t progress = 0;  ///< Bytes of fragments since the last heartbeat.
     int idle_ticks = 0;          ///< Heartbeats in which what is granted did not come nearer.
+    /// The message; its head alone where `sparse`: then what was copied follows each other there,
+    /// each part as far from a multiple of 64 as in the message, and what was lent takes none of
+    /// it.
     Buffer memory;
+    bool sparse = false;
+    std::size_t copied = 0;  ///< Of a sparse one: where the next byte goes.
+    std::vector<Lent> lent;  ///< Of the message in progress, in order.
+    ReceiveAccount::Charge charge = ReceiveAccount::Charge::control;
     Grant grant;
     std::uint64_t received_count = 0;
     bool active() const noexcept { return total != 0; }
@@ -161,6 +176,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   struct Retained {
     std::uint64_t last_sequence;
     Segments batch;
+    std::uint64_t bytes;  ///< Without those that are lent: they are no memory of the send pool's.
   };
   /// A heartbeat that was not answered yet, and the last frame before it.
   struct Probe {
@@ -237,6 +253,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void emit_frame(const FrameHeader& header, std::string_view text, Segments& batch);
   void emit_run(LaneOut& lane, Outgoing& run, Segments& batch);
   bool emit_fragment(Outgoing& message, Lane lane, Segments& batch);
+  std::uint64_t length_of_next(const Buffer& rest, std::uint64_t length,
+                               std::uint64_t copied) const noexcept;
   bool queues_empty() const noexcept;
   void on_sent(Segments batch) noexcept override;
   void retain(Segments batch);
@@ -262,6 +280,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   Buffer receive_target() noexcept override;
   void on_chunk(Buffer chunk) noexcept override;
   void on_filled(std::size_t size) noexcept override;
+  void on_loan(Buffer piece) noexcept override;
   void on_ended(Error reason) noexcept override;
   void consume(const std::byte* at, std::size_t size);
   bool begin_frame(const std::byte* header);
@@ -270,6 +289,16 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void advance(std::size_t size);
   void finish_frame();
   void finish_message(LaneIn& lane);
+
+  // What is lent of a message.
+  void note_loan(Buffer piece);
+  void copy_in(LaneIn& lane, const std::byte* at, std::size_t size);
+  static std::size_t place_of(const LaneIn& lane, std::uint64_t offset) noexcept;
+  void make_dense(LaneIn& lane);
+  static void drop_message(LaneIn& lane) noexcept;
+  Result<Message> assemble(LaneIn& lane);
+  Buffer part_of(LaneIn& lane, std::uint64_t begin, std::uint64_t size, bool may_be_lent);
+  Buffer gather(LaneIn& lane, std::uint64_t begin, std::uint64_t size);
   void obey();
   void obey_announce();
   void drop_grants() noexcept;
@@ -320,6 +349,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   std::uint64_t asked_ = 0;  ///< Of that window, by asks whose answers have not left.
   std::vector<Segments> spare_;
   std::uint64_t batch_last_ = 0;
+  std::uint64_t batch_lent_ = 0;  ///< Bytes of the batch that is composed, or on its way.
   bool sending_ = false;
   bool sending_new_ = false;  ///< And it is a batch of frames that are sent for the first time.
   bool owes_ack_ = false, owes_heartbeat_ = false;

@@ -126,32 +126,53 @@ Result<MessageHead> decode_head(std::span<const std::byte, envelope_size> bytes,
                  " bytes, it has " + std::to_string(total));
 }
 
-Result<Message> decode_parts(const MessageHead& head, Buffer rest) {
-  const std::uint64_t total = envelope_size + rest.size();
+namespace {
+
+/// `lengths` may be read if the prefix fits into the message.
+template <class Part>
+Result<Message> cut_parts(const MessageHead& head, std::uint64_t total, const std::byte* lengths,
+                          const Part& part) {
   Message message;
   message.envelope = head.envelope;
-  if (head.only_body(total)) {
-    message.body = std::move(rest);
-    return message;
-  }
   std::uint64_t end = head.prefix_size();
   bool fits = end <= total;
-  const auto take = [&](std::uint64_t size) -> Buffer {
+  const auto take = [&](std::uint64_t size, bool is_segment) -> Buffer {
     if (!size || !fits) return {};
     const std::uint64_t begin = align_part(end);
     fits = begin <= total && size <= total - begin;
     if (!fits) return {};
     end = begin + size;
-    return rest.slice(begin - envelope_size, size);
+    return part(begin, size, is_segment);
   };
-  message.metadata = take(head.metadata_size);
-  message.body = take(head.body_size);
+  message.metadata = take(head.metadata_size, false);
+  message.body = take(head.body_size, false);
   for (std::size_t i = 0; i < head.segment_count && fits; ++i)
     message.segments.push_back(
-        take(load_little<std::uint64_t>(rest.data() + i * sizeof(std::uint64_t))));
+        take(load_little<std::uint64_t>(lengths + i * sizeof(std::uint64_t)), true));
   if (!fits || end != total)
     return corrupt("its parts do not add up to its " + std::to_string(total) + " bytes");
   return message;
+}
+
+}  // namespace
+
+Result<Message> decode_parts(const MessageHead& head, Buffer rest) {
+  const std::uint64_t total = envelope_size + rest.size();
+  if (head.only_body(total)) {
+    Message message;
+    message.envelope = head.envelope;
+    message.body = std::move(rest);
+    return message;
+  }
+  return cut_parts(head, total, rest.data(), [&](std::uint64_t begin, std::uint64_t size, bool) {
+    return rest.slice(begin - envelope_size, size);
+  });
+}
+
+Result<Message> decode_scattered(
+    const MessageHead& head, std::uint64_t total, const std::byte* lengths,
+    const std::function<Buffer(std::uint64_t, std::uint64_t, bool)>& part) {
+  return cut_parts(head, total, lengths, part);
 }
 
 Result<Message> decode(Buffer memory) {

@@ -6,7 +6,12 @@
 //   message.segments.push_back(rows);            // travels apart, is never copied into the body
 //
 // Its buffers belong to one shard, as buffers do. Whoever sends it gives it away: nothing may write
-// into its bytes until the peer has acknowledged them.
+// into its bytes until the peer has acknowledged them; into memory from Network::loan, which peers
+// of this host read in place, until they have done with it.
+//
+// A received segment may lie in such memory of the peer's. It is mapped to be read only, so writing
+// there is a SIGSEGV, and the peer could still change it: who checks something in it copies it
+// first. Envelope, metadata and body are never lent.
 //
 // On the wire a message is its 64-byte envelope, one u64 length for each segment, then metadata,
 // body and segments, each beginning at a multiple of 64 bytes from the start of the message. A
@@ -15,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <hyperframes/runtime/buffer.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <span>
@@ -130,6 +136,13 @@ bool read_head(std::span<const std::byte, envelope_size> bytes, std::uint64_t to
 /// Cuts what follows the envelope of a message into its parts, which share `rest`. Errc::corrupt if
 /// they do not fill it exactly.
 Result<Message> decode_parts(const MessageHead& head, Buffer rest);
+
+/// The same for a message of `total` bytes that does not lie in one piece. `lengths`: those of its
+/// segments. `part(begin, size, is_segment)` gives each part that is not empty, by where it begins
+/// in the message.
+Result<Message> decode_scattered(
+    const MessageHead& head, std::uint64_t total, const std::byte* lengths,
+    const std::function<Buffer(std::uint64_t, std::uint64_t, bool)>& part);
 
 /// Cuts a whole message, which begins at the start of `memory`, into its parts. They share
 /// `memory`.

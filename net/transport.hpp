@@ -37,6 +37,10 @@ class Transport {
     virtual void on_chunk(Buffer chunk) noexcept = 0;
     /// `size` bytes are in the target that was given last.
     virtual void on_filled(std::size_t size) noexcept = 0;
+    /// Bytes that arrived in memory of the peer's, which can change them still: whatever is looked
+    /// at is copied first. They go back to it when the last reference ends. By default they are
+    /// copied, and arrive as a chunk.
+    virtual void on_loan(Buffer piece) noexcept { on_chunk(Buffer::copy_of(piece.bytes())); }
     /// The batch is out: its memory is not read any more, and is given back.
     virtual void on_sent(Segments batch) noexcept = 0;
     /// Nothing is sent or received any more. Errc::closed: the peer ended the stream in order, as
@@ -52,6 +56,8 @@ class Transport {
 
   /// Buffers of one batch.
   static constexpr std::size_t batch_pieces = 64;
+  /// To lend less than that costs more than to copy it.
+  static constexpr std::size_t least_loan = 4096;
 
   /// As `stop`; closes the connection. On its shard.
   virtual ~Transport() = default;
@@ -75,6 +81,16 @@ class Transport {
   /// no batch is on its way, and nothing is sent after them. For a transport that stands on this
   /// one, and has a word for its end. Elsewhere than on TCP they are dropped.
   virtual void send_last(std::span<const std::byte> bytes) noexcept { static_cast<void>(bytes); }
+
+  /// Whether `send` would lend that buffer to the peer as it is, in the next batch, instead of
+  /// moving its bytes: it lies in memory for that, from a multiple of 64 bytes on, and is at least
+  /// `least_loan` long. Where a copy moves it through memory, a loan takes no time, however large.
+  virtual bool would_lend(const Buffer& piece) const noexcept {
+    static_cast<void>(piece);
+    return false;
+  }
+  /// Whether `on_loan` may come.
+  virtual bool may_bring_loans() const noexcept { return false; }
 
   /// Whether a link can go on over another transport once this one broke: whether `abandon` works.
   virtual bool can_be_abandoned() const noexcept { return false; }

@@ -41,6 +41,9 @@ struct WireState {
   bool alive = false;    ///< Started, and not ended.
   bool holding = false;  ///< As a system that is slow to let go of what it was given.
   bool abandoned = false;
+  bool brings_loans = false;  ///< The peer may lend.
+  std::function<bool(const hf::Buffer&)> lends = [](const hf::Buffer&) { return false; };
+  std::vector<hf::Buffer> lent;  ///< What of that has left.
 };
 
 class WireTransport final : public net::Transport {
@@ -73,11 +76,17 @@ class WireTransport final : public net::Transport {
     return batch;
   }
   bool is_released() const noexcept override { return state_->abandoned && !state_->holding; }
+  bool would_lend(const hf::Buffer& piece) const noexcept override {
+    return piece.size() >= least_loan && state_->lends(piece);
+  }
+  bool may_bring_loans() const noexcept override { return state_->brings_loans; }
   /// Moves what is being sent to the far end.
   void take() noexcept {
     if (!state_->sending || done_.queued) return;
-    for (const hf::Buffer& piece : state_->batch)
+    for (const hf::Buffer& piece : state_->batch) {
       state_->out.insert(state_->out.end(), piece.data(), piece.data() + piece.size());
+      if (would_lend(piece)) state_->lent.push_back(piece);
+    }
     done_.queued = true;
     hf::Shard::current()->schedule(&done_, hf::Group::system);
   }
@@ -98,6 +107,7 @@ class WireTransport final : public net::Transport {
   void end() noexcept {
     state_->alive = false;
     state_->batch.clear();  // its memory is this shard's
+    state_->lent.clear();
     if (done_.queued) hf::Shard::current()->ready[0].remove(&done_);
     done_.queued = false;
   }
@@ -261,6 +271,24 @@ class Wire {
   std::size_t arriving = ~std::size_t{0};
   /// What the link did not want in any place of its own, and copies there.
   std::uint64_t fed_in_chunks = 0;
+  /// From now on, until the next connection: as memory that two processes share.
+  void bring_loans() { state_->brings_loans = true; }
+  void take_loans(std::function<bool(const hf::Buffer&)> lends) {
+    state_->lends = std::move(lends);
+  }
+  std::vector<hf::Buffer> lent() { return std::exchange(state_->lent, {}); }
+  /// Bytes of the stream that lie in the far end's memory.
+  void feed_loan(hf::Buffer piece) {
+    if (alive()) state_->owner->on_loan(std::move(piece));
+  }
+  /// A frame's header, whose payload follows by other means.
+  void say_header(net::FrameHeader header) {
+    header.sequence = ++said_;
+    header.acknowledgement = heard_;
+    std::vector<std::byte> bytes(net::FrameHeader::size);
+    header.encode(bytes.data());
+    feed(bytes);
+  }
   /// Bytes as they are; where the link wants them, as from a socket.
   void feed(std::span<const std::byte> bytes) {
     bytes = bytes.first(std::min(bytes.size(), arriving));
