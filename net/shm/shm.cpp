@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <hyperframes/net/detail/text.hpp>
+#include <hyperframes/net/shm/arena.hpp>
+#include <hyperframes/net/shm/borrower.hpp>
 #include <hyperframes/net/shm/ring.hpp>
 #include <hyperframes/net/shm/segment.hpp>
 #include <hyperframes/net/shm/setup.hpp>
@@ -78,20 +80,26 @@ class Armed {
   detail::ShmAlarm& alarm_;
 };
 
-class ShmTransport final : public Transport, private Poller, private Completion {
+class ShmTransport final : public Transport,
+                           private Poller,
+                           private Completion,
+                           private detail::Borrower::Bell {
  public:
   enum class Side : std::uint8_t { connecting, accepting };
 
-  ShmTransport(detail::OwnDescriptor socket, Endpoint endpoint, Side side, ShmOptions options)
+  ShmTransport(detail::OwnDescriptor socket, Endpoint endpoint, Side side, ShmOptions options,
+               std::shared_ptr<detail::LoanArena> arena)
       : socket_(std::move(socket)),
         endpoint_(std::move(endpoint)),
         side_(side),
         options_(options),
+        arena_(std::move(arena)),
         bell_memory_(Buffer::heap(bell_bytes)) {}
   ~ShmTransport() override {
     stop();
-    if (writer_ && socket_) detail::depart(own_.memory(), detail::Departure::ended);
+    if (writer_ && socket_) depart(detail::Departure::ended);
     close();
+    end_loans();
   }
 
   std::string_view name() const noexcept override { return "shm"; }
@@ -110,6 +118,7 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   void start(Owner& owner, std::size_t unsent_backlog_bytes) noexcept override {
     owner_ = &owner;
     writer_->limit(unsent_backlog_bytes);
+    begin_loans();
     Shard::current()->add_poller(*this);
     if (!hung_up_) listen_for_bells();
   }
@@ -122,6 +131,10 @@ class ShmTransport final : public Transport, private Poller, private Completion 
     push();
   }
   void stop() noexcept override;
+  bool would_lend(const Buffer& piece) const noexcept override {
+    return lender_ && lender_->loans.free_slots() >= batch_pieces && is_lendable(piece);
+  }
+  bool may_bring_loans() const noexcept override { return borrower_ != nullptr; }
   bool can_be_abandoned() const noexcept override { return true; }
   Segments abandon() noexcept override;
 
@@ -143,10 +156,13 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   void arm() noexcept override {
     give_back();
     reader_->alarm().arm();
-    if (left_) writer_->alarm().arm();
+    if (left_ || wants_returns()) writer_->alarm().arm();
     pass_failpoint_now("shm-armed");
   }
-  bool ready() const noexcept override { return reader_->has_piece() || hung_up_ || can_go_on(); }
+  bool ready() const noexcept override {
+    return reader_->has_piece() || hung_up_ || can_go_on() ||
+           (lender_ && lender_->loans.has_returns());
+  }
   void disarm() noexcept override {
     reader_->alarm().disarm();
     writer_->alarm().disarm();
@@ -157,7 +173,27 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   bool can_go_on() const noexcept {
     return sending_ && (!left_ || paused_ || writer_->has_progress() || !writer_->fault().empty());
   }
+  // Loans.
+  void begin_loans();
+  void end_loans() noexcept;
+  bool is_lendable(const Buffer& piece) const noexcept;
+  bool wants_returns() const noexcept {
+    return lender_ && lender_->loans.count() && arena_->anybody_waits();
+  }
+  /// Whether the bytes that go next are lent.
+  bool lends_next() const noexcept {
+    return lender_ && offset_ == 0 && lender_->loans.free_slots() && is_lendable(batch_[buffer_]) &&
+           batch_[buffer_].size() <= detail::ShmLayout::most_loan;
+  }
+  void lend_next() noexcept;
+  std::size_t bytes_to_copy() const noexcept;
+  void borrow(std::span<const std::byte> piece) noexcept;
+  void on_returned() noexcept override {
+    if (owner_) ring(*reader_);
+  }
+
   void push() noexcept;
+  void skip_empty() noexcept;
   void fill(std::span<std::byte> room) noexcept;
   void hand_over(std::size_t size) noexcept;
   void go_on_sending() noexcept;
@@ -185,6 +221,11 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   }
   void halt() noexcept;
   void end(Error reason) noexcept;
+  /// What was taken is said before: what was lent and not taken is the peer's again.
+  void depart(detail::Departure how) noexcept {
+    reader_->publish();
+    detail::depart(own_.memory(), how);
+  }
   void close() noexcept {
     if (socket_) Shard::current()->reactor().close_now(socket_.release());
   }
@@ -195,8 +236,11 @@ class ShmTransport final : public Transport, private Poller, private Completion 
   ShmOptions options_;
   detail::ShmPeer peer_;
   detail::Passed passed_;  ///< With the last message of the set-up.
-  detail::ShmSegment own_, others_;
+  detail::ShmSegment own_, others_, arena_of_others_;
   detail::ShmLayout layout_of_others_;
+  std::shared_ptr<detail::LoanArena> arena_;  ///< Ours; null: it lends nothing.
+  std::unique_ptr<detail::Lender> lender_;
+  std::unique_ptr<detail::Borrower> borrower_;
   std::optional<Error> failure_;  ///< Of the set-up.
   std::optional<detail::ShmWriter> writer_;
   std::optional<detail::ShmReader> reader_;
@@ -307,11 +351,19 @@ Task<void> ShmTransport::receive_offer(Time deadline) {
                     "', here it is '" + detail::system_boot_id() + "'",
                 "use tcp:// between hosts");
   layout_of_others_ = offer.layout;
-  auto attach = [layout = offer.layout, tried,
-                 descriptor = detail::only_descriptor(passed_, tried)]() mutable {
-    return detail::ShmSegment::attach(std::move(descriptor), layout, tried);
+  const std::size_t count = offer.arena_bytes ? 2 : 1;
+  auto attach = [layout = offer.layout, arena = offer.arena_bytes, tried,
+                 descriptors = detail::all_descriptors(passed_, count, tried)]() mutable {
+    std::pair<detail::ShmSegment, detail::ShmSegment> both;
+    both.first = detail::ShmSegment::attach(std::move(descriptors.front()), layout, tried);
+    if (arena)
+      both.second = detail::ShmSegment::attach(std::move(descriptors.back()), arena,
+                                               tried + ", of what it lends from");
+    return both;
   };
-  others_ = co_await offload(std::move(attach));
+  auto both = co_await offload(std::move(attach));
+  others_ = std::move(both.first);
+  arena_of_others_ = std::move(both.second);
   pass_failpoint_now("shm-attached");
 }
 
@@ -325,9 +377,12 @@ void ShmTransport::say_go_on() {
 void ShmTransport::send_offer() {
   detail::ShmOffer offer;
   offer.layout = {options_.descriptors, options_.data_bytes};
+  offer.arena_bytes = arena_ ? arena_->segment().size() : 0;
   offer.boot_id = detail::system_boot_id();
   pass_failpoint_now("shm-before-offer");
-  const int failure = detail::pass(socket_.get(), offer.encode(), own_.descriptor());
+  const int both[] = {own_.descriptor(), arena_ ? arena_->segment().descriptor() : -1};
+  const int failure =
+      detail::pass(socket_.get(), offer.encode(), std::span(both).first(arena_ ? 2 : 1));
   own_.close_descriptor();
   const bool gone = failure == EPIPE || failure == ECONNRESET;
   if (gone && side_ == Side::accepting) throw peer_closed();
@@ -434,8 +489,9 @@ Segments ShmTransport::abandon() noexcept {
   Segments batch = std::exchange(batch_, Segments());
   sending_ = false;
   left_ = 0;
-  detail::depart(own_.memory(), detail::Departure::broken_off);
+  depart(detail::Departure::broken_off);
   close();
+  end_loans();
   return batch;
 }
 
@@ -452,6 +508,11 @@ std::size_t ShmTransport::poll() noexcept {
     const std::span<const std::byte> piece = reader_->next();
     if (piece.empty()) break;
     if (breaks_here()) return pieces + 1;
+    if (reader_->is_loan()) {
+      bytes += least_cost;
+      borrow(piece);
+      continue;
+    }
     // Neither one that is huge nor many that are tiny may hold up the shard.
     const std::size_t size = std::min(piece.size(), pass_bytes - bytes);
     bytes += std::max(size, least_cost);
@@ -464,6 +525,13 @@ std::size_t ShmTransport::poll() noexcept {
   }
   // Few are given back by the next poll: an answer to them shall not wait for that.
   if (pieces == 0 || pieces > few_pieces) give_back();
+  if (lender_ && lender_->loans.has_returns()) {
+    pieces += lender_->loans.collect();
+    if (const std::string& fault = lender_->loans.fault(); !fault.empty()) {
+      end(corrupt(fault));
+      return pieces + 1;
+    }
+  }
   const bool goes_on = can_go_on();
   if (goes_on) go_on_sending();
   if (owner_ && hung_up_) end_after_hang_up(pieces);
@@ -547,7 +615,14 @@ void ShmTransport::push() noexcept {
       paused_ = true;
       return;
     }
-    const std::span<std::byte> room = writer_->room(left_);
+    skip_empty();
+    if (lends_next()) {
+      if (!writer_->has_descriptor()) return;
+      lend_next();
+      bytes += least_cost;
+      continue;
+    }
+    const std::span<std::byte> room = writer_->room(bytes_to_copy());
     if (room.empty()) return;
     fill(room);
     bytes += room.size();
@@ -560,6 +635,14 @@ void ShmTransport::hand_over(std::size_t size) noexcept {
   writer_->publish(size);
   pass_failpoint_now("shm-before-ring");
   ring(*writer_);
+}
+
+/// So that the next bytes are those at the place where it is.
+void ShmTransport::skip_empty() noexcept {
+  while (offset_ == batch_[buffer_].size()) {
+    ++buffer_;
+    offset_ = 0;
+  }
 }
 
 void ShmTransport::fill(std::span<std::byte> room) noexcept {
@@ -583,6 +666,74 @@ void ShmTransport::go_on_sending() noexcept {
   if (left_) return;
   sending_ = false;
   owner_->on_sent(std::exchange(batch_, Segments()));
+}
+
+// ---- Loans
+
+/// Before that, in the handshake, nothing is lent.
+void ShmTransport::begin_loans() {
+  const detail::ShmLayout layout{options_.descriptors, options_.data_bytes};
+  const std::uint32_t slots = detail::loan_slots(layout, layout_of_others_);
+  if (arena_of_others_.memory()) {
+    detail::Borrower::Bell& bell = *this;
+    borrower_ = std::make_unique<detail::Borrower>(std::move(arena_of_others_), own_.memory(),
+                                                   layout, slots, bell);
+    reader_->take_loans(borrower_->arena(), borrower_->returns());
+  }
+  if (!arena_) return;
+  // What it has when it dies comes back only if that is seen.
+  detail::ShmProcess process(socket_.get(), peer_.process);
+  if (!process.is_known())
+    return log::info(peer() +
+                     " is lent no memory, and gets copies: it is in another process "
+                     "namespace, and this kernel does not tell when it ends");
+  lender_ = std::make_unique<detail::Lender>(peer(), others_.memory(), layout_of_others_, slots,
+                                             std::move(process));
+  arena_->here().add(*lender_);
+}
+
+/// What is out on either side stays so.
+void ShmTransport::end_loans() noexcept {
+  if (borrower_) detail::Borrower::end(std::move(borrower_), std::move(own_));
+  if (!lender_) return;
+  lender_->memory = std::move(others_);
+  arena_->here().keep(std::move(lender_));
+}
+
+bool ShmTransport::is_lendable(const Buffer& piece) const noexcept {
+  if (piece.size() < least_loan) return false;
+  const std::byte* const arena = arena_->segment().memory();
+  return arena_->contains(piece.data()) &&
+         static_cast<std::size_t>(piece.data() - arena) % detail::ShmLayout::line == 0;
+}
+
+void ShmTransport::lend_next() noexcept {
+  const Buffer& piece = batch_[buffer_];
+  const auto offset = static_cast<std::size_t>(piece.data() - arena_->segment().memory());
+  const std::uint16_t slot = lender_->loans.lend(piece, writer_->count() + 1);
+  writer_->publish_loan(slot, static_cast<std::uint32_t>(offset / detail::ShmLayout::line),
+                        static_cast<std::uint32_t>(piece.size()));
+  pass_failpoint_now("shm-lent");
+  left_ -= piece.size();
+  ++buffer_;
+  ring(*writer_);
+}
+
+/// From the place where it is to the next loan, if that is soon.
+std::size_t ShmTransport::bytes_to_copy() const noexcept {
+  if (!lender_ || !lender_->loans.free_slots()) return left_;
+  std::size_t bytes = batch_[buffer_].size() - offset_;
+  for (std::size_t i = buffer_ + 1;
+       i < batch_.count() && bytes < detail::ShmWriter::piece_bytes && !is_lendable(batch_[i]); ++i)
+    bytes += batch_[i].size();
+  return bytes;
+}
+
+void ShmTransport::borrow(std::span<const std::byte> piece) noexcept {
+  Buffer loan = borrower_->borrow(piece, reader_->slot());
+  reader_->take(piece.size());
+  pass_failpoint_now("shm-borrowed");
+  owner_->on_loan(std::move(loan));
 }
 
 // ---- Doorbells
@@ -639,11 +790,13 @@ void require_system(const char* tried, const Endpoint& endpoint) {
 
 class ShmListener final : public TransportListener {
  public:
-  ShmListener(const Endpoint& endpoint, ShmOptions options)
+  ShmListener(const Endpoint& endpoint, ShmOptions options,
+              std::shared_ptr<detail::LoanArena> arena)
       : descriptor_(
             detail::listen_at(endpoint.host, Shard::current()->reactor().listening_flags())),
         endpoint_(endpoint),
-        options_(options) {}
+        options_(options),
+        arena_(std::move(arena)) {}
   // Closing alone would leave it listening for as long as an accept holds the file.
   ~ShmListener() override {
     if (Shard* shard = Shard::current()) {
@@ -663,7 +816,8 @@ class ShmListener final : public TransportListener {
         throw Error::system(static_cast<int>(-result), "accept on " + endpoint_.to_string(), {},
                             result == -EMFILE ? "raise the open-files limit (ulimit -n)" : "");
       co_return std::make_unique<ShmTransport>(detail::OwnDescriptor(static_cast<int>(result)),
-                                               endpoint_, ShmTransport::Side::accepting, options_);
+                                               endpoint_, ShmTransport::Side::accepting, options_,
+                                               arena_);
     }
   }
 
@@ -671,11 +825,13 @@ class ShmListener final : public TransportListener {
   detail::OwnDescriptor descriptor_;
   Endpoint endpoint_;
   ShmOptions options_;
+  std::shared_ptr<detail::LoanArena> arena_;
 };
 
 class ShmProvider final : public TransportProvider {
  public:
-  explicit ShmProvider(ShmOptions options) : options_(options) {
+  ShmProvider(ShmOptions options, std::shared_ptr<detail::LoanArena> arena)
+      : options_(options), arena_(std::move(arena)) {
     (void)detail::system_boot_id();  // while there are descriptors to read it with
     const detail::ShmLayout layout{options.descriptors, options.data_bytes};
     if (auto fault = layout.fault(); !fault.empty())
@@ -699,8 +855,8 @@ class ShmProvider final : public TransportProvider {
       co_await sleep_for(1ms);
       socket = detail::try_connect_to(address.host);
     }
-    auto transport = std::make_unique<ShmTransport>(std::move(socket), std::move(address),
-                                                    ShmTransport::Side::connecting, options_);
+    auto transport = std::make_unique<ShmTransport>(
+        std::move(socket), std::move(address), ShmTransport::Side::connecting, options_, arena_);
     pass_failpoint_now("shm-connected");
     co_await transport->set_up(deadline);
     co_return std::move(transport);
@@ -708,17 +864,19 @@ class ShmProvider final : public TransportProvider {
 
   std::unique_ptr<TransportListener> listen(const Endpoint& address) override {
     require_system("listen on ", address);
-    return std::make_unique<ShmListener>(address, options_);
+    return std::make_unique<ShmListener>(address, options_, arena_);
   }
 
  private:
   ShmOptions options_;
+  std::shared_ptr<detail::LoanArena> arena_;
 };
 
 }  // namespace
 
-std::unique_ptr<TransportProvider> make_shm_provider(ShmOptions options) {
-  return std::make_unique<ShmProvider>(options);
+std::unique_ptr<TransportProvider> make_shm_provider(ShmOptions options,
+                                                     std::shared_ptr<detail::LoanArena> arena) {
+  return std::make_unique<ShmProvider>(options, std::move(arena));
 }
 
 }  // namespace hyperframes::net

@@ -6,10 +6,13 @@
 //   hf::after(1s));
 //
 // Each byte is copied twice: by the sender into the shared memory, by the receiver out of it,
-// before anything looks at it, since the peer can change what it wrote at any time. A shard that is
-// awake looks into the memory itself, in every turn; one that sleeps is woken through a Unix
-// socket, whose end also says that the peer's process has ended (heartbeats say so where a child
-// that it has forked lives on and holds the socket). Nothing has a name in the file
+// before anything looks at it, since the peer can change what it wrote at any time. What lies in
+// memory from Network::loan is not copied at all: the receiver has that memory mapped, reads it
+// where it is, and says when it has done.
+//
+// A shard that is awake looks into the memory itself, in every turn; one that sleeps is woken
+// through a Unix socket, whose end also says that the peer's process has ended (heartbeats say so
+// where a child that it has forked lives on and holds the socket). Nothing has a name in the file
 // system, so nothing is left when a process is killed.
 //
 // Both processes run as one user, under one kernel, and see the same network namespace; process
@@ -32,7 +35,12 @@ struct ShmOptions {
   bool huge_pages = true;
 };
 
-/// Throws Errc::invalid_argument.
-std::unique_ptr<TransportProvider> make_shm_provider(ShmOptions options = {});
+namespace detail {
+class LoanArena;
+}
+
+/// `arena`: what it lends from; null: it copies all. Throws Errc::invalid_argument.
+std::unique_ptr<TransportProvider> make_shm_provider(
+    ShmOptions options = {}, std::shared_ptr<detail::LoanArena> arena = nullptr);
 
 }  // namespace hyperframes::net

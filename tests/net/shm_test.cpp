@@ -193,6 +193,10 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
     change(offer);
     return offer.encode();
   };
+  const shm::ShmSegment arena = shm::ShmSegment::create(1 << 20, false, "lend");
+  const int lent = arena.descriptor();
+  const shm::OwnDescriptor bare(::memfd_create("bare", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(bare.get(), 1 << 20) == 0);
   const Footprint before;
 
   CHECK(has(refusal_of(endpoint, good.encode(), {}), "0 descriptors"));
@@ -211,6 +215,16 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
   CHECK(has(refusal_of(endpoint, changed([](auto& offer) { offer.layout.data_bytes = 1 << 30; }),
                        {memory}),
             "instead of"));
+  const auto lending = [&](std::uint64_t bytes) {
+    return changed([bytes](auto& offer) { offer.arena_bytes = bytes; });
+  };
+  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory}), "1 descriptors instead of two"));
+  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, lent, lent}), "3 descriptors"));
+  CHECK(has(refusal_of(endpoint, lending(1 << 21), {memory, lent}), "instead of 2097152"));
+  CHECK(has(refusal_of(endpoint, lending(1000), {memory, lent}), "whole pages"));
+  CHECK(has(refusal_of(endpoint, lending(std::uint64_t{1} << 40), {memory, lent}), "256 GiB"));
+  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, ::fileno(stdin)}), "no memfd"));
+  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, bare.get()}), "seals"));
   auto status = good.encode();
   status[12] = std::byte{7};
   CHECK(has(refusal_of(endpoint, status, {memory}), "status 7"));
