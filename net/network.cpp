@@ -1,6 +1,7 @@
 #include <cassert>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/shm/arena.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/sleep.hpp>
 
@@ -42,6 +43,15 @@ Task<SessionRef> Network::connect(Endpoint endpoint, Time deadline) {
       co_await sleep_for(1ms);
     } while (co_await call_on(core->home(), goes_on));
   }
+}
+
+Task<Buffer> Network::loan(std::size_t size, Time deadline) {
+  auto core = core_;
+  if (!core->arena())
+    throw Error(Errc::unsupported, "borrow " + std::to_string(size) + " bytes to lend to peers",
+                "this network has no memory for that", "set Network::Options::loan_bytes");
+  const Time until = deadline == Time{} ? after(timing().default_deadline()) : deadline;
+  co_return co_await core->arena()->here().loan(size, until);
 }
 
 SessionRef Network::session(std::uint64_t node_id) const noexcept {

@@ -56,14 +56,20 @@ class Network {
     /// Of one frame of a large message, which small ones overtake; from 4 KiB to 16 MiB.
     std::size_t fragment_bytes = 256u << 10;
     std::size_t unsent_backlog_bytes = 256u << 10;  ///< What the kernel may hold unsent.
+    /// Memory for `loan`, in bytes, in equal shares for all shards; allocated at once, on huge
+    /// pages if there are any. Each link through memory maps it at the other end as well.
+    std::size_t loan_bytes = 0;
+    /// Segments that peers lend are left in their memory. The peer can change them at any time:
+    /// false, and they are copied, for who checks a segment and then relies on it.
+    bool take_loans = true;
 
     /// Source of nonces and of a random node id: fills the bytes it is given, in the constructor
     /// and on shard 0. Empty: the system's. Tests under the simulator give a seeded one.
     std::function<void(std::span<std::byte>)> random = {};
   };
 
-  /// Starts nothing yet. Throws Errc::invalid_argument for options out of range, and what keeps it
-  /// from reading the certificates. `handler` outlives the network.
+  /// Starts nothing yet. Throws Errc::invalid_argument for options out of range, what keeps it from
+  /// reading the certificates, and what refused `loan_bytes`. `handler` outlives the network.
   Network(Runtime& runtime, Options options, MessageHandler& handler);
   /// Ends what `close` did not, without draining.
   ~Network();
@@ -87,6 +93,18 @@ class Network {
   /// unauthenticated or version_mismatch: the peer's reason. Errc::deadline_exceeded;
   /// Errc::shutting_down after `close`.
   Task<SessionRef> connect(Endpoint endpoint, Time deadline);
+
+  /// Memory that peers on this host read where it is: put into a message's segments, from a
+  /// multiple of 64 bytes on and in parts of 4 KiB and more, it goes through shm:// (and auto://
+  /// that shares memory) without one byte being copied; over TCP it is sent as any buffer. Contents
+  /// are indeterminate. Every process that is let in through memory can read all of `loan_bytes`.
+  ///
+  /// It comes back by itself when its last Buffer here and the receivers' of it have ended, or
+  /// their processes have; until then nothing may write into it. Waits for that: Errc::exhausted
+  /// after `deadline`, with who has how much (`Time{}`: 5 s from now). Errc::too_large beyond the
+  /// shard's share; Errc::unsupported without `loan_bytes`; Errc::shutting_down if the network ends
+  /// meanwhile. A child that is forked does not have it.
+  Task<Buffer> loan(std::size_t size, Time deadline = Time{});
 
   /// The calling shard's session with that node, if it is up; else an empty reference.
   SessionRef session(std::uint64_t node_id) const noexcept;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/shm/arena.hpp>
 #include <hyperframes/net/shm/setup.hpp>
 #include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/net/tcp/tcp.hpp>
@@ -40,6 +41,7 @@ Network::Options completed(Network::Options options) {
   check(options.fragment_bytes >= 4096 && options.fragment_bytes <= FrameLimits().payload_bytes,
         "fragment_bytes", "from 4 KiB to 16 MiB");
   check(options.receive_budget_bytes >= 1u << 20, "receive_budget_bytes", "1 MiB or more");
+  check(options.loan_bytes <= ShmLayout::most_arena / 2, "loan_bytes", "128 GiB or less");
   check(options.max_handshakes >= 1, "max_handshakes", "1 or more");
   check(options.boot_id.size() <= 64, "boot_id", "64 characters or less");
   if (!options.random) options.random = &system_random;
@@ -166,7 +168,8 @@ class NetworkCore::Connecting {
 NetworkCore::NetworkCore(Runtime& runtime, Network::Options options, MessageHandler& handler)
     : runtime_(runtime), options_(completed(std::move(options))), handler_(handler) {
   providers_[Scheme::tcp] = make_tcp_provider_for(options_);
-  providers_[Scheme::shm] = make_shm_provider();
+  if (options_.loan_bytes) arena_ = std::make_shared<LoanArena>(runtime_, options_.loan_bytes);
+  providers_[Scheme::shm] = make_shm_provider({}, arena_);
   for (unsigned i = 0; i < runtime_.shard_count(); ++i)
     shards_.push_back(std::make_unique<NetworkShard>(*this, runtime_.shard(i)));
 }
@@ -230,6 +233,7 @@ NetworkCore::Entry NetworkCore::make_entry(const NodeDescription& node, std::uin
       std::min<std::uint64_t>(options_.fragment_bytes, node.max_fragment_bytes);
   entry.settings.reply_room = options_.reply_room_bytes;
   entry.settings.unsent_backlog_bytes = options_.unsent_backlog_bytes;
+  entry.settings.take_loans = options_.take_loans;
   entry.settings.resumable = node.capabilities & capability::resume;
   entry.take_ups = std::make_shared<Semaphore>(taken_up_at_once);
   if (handler_.takes_channels()) entry.settings.channels = ~std::uint32_t{0};
@@ -374,6 +378,7 @@ void NetworkCore::stop_directory() {
 void NetworkCore::stop_here() {
   if (Shard::current() == &home()) stop_directory();
   here().stop();
+  if (arena_) arena_->here().stop();
 }
 
 // ---- Accepting

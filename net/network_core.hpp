@@ -32,6 +32,7 @@
 namespace hyperframes::net::detail {
 
 class NetworkCore;
+class LoanArena;
 
 /// A link that is to begin on some shard.
 struct Installation {
@@ -117,6 +118,8 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   MessageHandler& handler() const noexcept { return handler_; }
   NetworkShard& here() noexcept { return *shards_[Shard::current()->index()]; }
   Shard& home() const noexcept { return runtime_.shard(0); }
+  /// What it lends from; null: nothing.
+  LoanArena* arena() const noexcept { return arena_.get(); }
 
   // On shard 0.
   Task<Endpoint> listen(Endpoint endpoint);
@@ -280,6 +283,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Network::Options options_;
   MessageHandler& handler_;
   std::vector<std::unique_ptr<NetworkShard>> shards_;
+  std::shared_ptr<LoanArena> arena_;
 
   // Of shard 0.
   std::map<Scheme, std::unique_ptr<TransportProvider>> providers_;

@@ -145,6 +145,7 @@ class Server {
     net::Network::Options network = options_.security.network();
     network.node_id = folder_.identity().node_id;
     network.incarnation = folder_.incarnation();
+    network.take_loans = false;  // ids are checked, logged and used, and must stay the same
     return network;
   }
 

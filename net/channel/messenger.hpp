@@ -72,6 +72,12 @@ class Messenger {
   /// messages, and have ended since. Throws Errc::closed after `close`, deadline_exceeded.
   Task<Channel> accept(Time deadline = no_deadline);
 
+  /// As Network::loan: memory for segments that peers on this host read in place. What a message
+  /// has of it comes back once its receiver has let go of all of that message.
+  Task<Buffer> loan(std::size_t size, Time deadline = Time{}) {
+    return network_->loan(size, deadline);
+  }
+
   /// As Network::close: returns how many messages the peers have not acknowledged.
   Task<std::uint64_t> close(Duration drain);
 

@@ -16,7 +16,8 @@
 namespace hyperframes::net {
 
 /// Who sends it gives its bytes away: nothing may write into them until the peer has them. A copy
-/// shares the bytes.
+/// shares the bytes. Segments from Messenger::loan are read where they are by a peer on this host:
+/// nothing may write into them until it has done with them, and the peer never.
 struct TypedMessage {
   MessageType type;
   Metadata metadata = {};
