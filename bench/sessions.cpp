@@ -50,8 +50,9 @@ net::Endpoint endpoint_of(Carrier carrier) {
                               std::to_string(++last));
 }
 
-net::Network::Options network_options(bool encrypted) {
+net::Network::Options network_options(bool encrypted, std::size_t loan_bytes = 0) {
   net::Network::Options options;
+  options.loan_bytes = loan_bytes;
   const std::string secret = "the key of both ends";
   if (encrypted) options.key = net::Key(std::as_bytes(std::span(secret)));
   return options;
@@ -70,11 +71,11 @@ net::Message message(net::MessageKind kind, std::size_t bytes) {
 
 class Sessions final : public SessionMessenger {
  public:
-  Sessions(Carrier carrier, bool polling)
+  Sessions(Carrier carrier, bool polling, std::size_t loan_bytes)
       : SessionMessenger({"sessions", endpoint_of(carrier).to_string(),
                           polling ? "polling" : "blocking", name(carrier)}),
         runtime_(options(polling)),
-        network_(runtime_, network_options(carrier == Carrier::tls), handler_) {
+        network_(runtime_, network_options(carrier == Carrier::tls, loan_bytes), handler_) {
     const auto bound = net::Endpoint::parse(other_.hear());
     runtime_.run([&](Runtime&) { return connect(bound); });
   }
@@ -90,6 +91,12 @@ class Sessions final : public SessionMessenger {
   }
   double p99_of_pings_us(std::uint64_t bulk_bytes) override {
     return runtime_.run([&](Runtime&) { return ping_beside(bulk_bytes); });
+  }
+  double lent_round_trip_us(std::size_t size, int count) override {
+    runtime_.run([&](Runtime&) { return ask_with_loans(size, count / 10 + 1); });
+    const double start = now_ns();
+    runtime_.run([&](Runtime&) { return ask_with_loans(size, count); });
+    return (now_ns() - start) / 1000 / count;
   }
 
  private:
@@ -109,6 +116,16 @@ class Sessions final : public SessionMessenger {
     for (int i = 0; i < count; ++i) {
       handler_.answered.reset();
       co_await session_->send(message(net::MessageKind::ask, size));
+      co_await handler_.answered.wait();
+    }
+  }
+  Task<void> ask_with_loans(std::size_t size, int count) {
+    for (int i = 0; i < count; ++i) {
+      handler_.answered.reset();
+      net::Message made;
+      made.envelope.kind = net::MessageKind::ask;
+      made.segments.push_back(co_await network_.loan(size));
+      co_await session_->send(std::move(made), lane_of(size));
       co_await handler_.answered.wait();
     }
   }
@@ -168,8 +185,9 @@ const char* name(Carrier carrier) {
   return "";
 }
 
-std::unique_ptr<SessionMessenger> make_sessions(Carrier carrier, bool polling) {
-  return std::make_unique<Sessions>(carrier, polling);
+std::unique_ptr<SessionMessenger> make_sessions(Carrier carrier, bool polling,
+                                                std::size_t loan_bytes) {
+  return std::make_unique<Sessions>(carrier, polling, loan_bytes);
 }
 
 void serve_sessions(Starter& starter, const std::vector<std::string>& arguments) {
