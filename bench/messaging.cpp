@@ -173,6 +173,20 @@ class Rows {
                    .note = "no copies; the writer's fill and the reader's checksum are left out; "
                            "beyond half the window a grant is asked for, one trip more"});
   }
+  void add_copied_once(std::size_t size, int count, const char* text) {
+    const auto measure = [current = current_, carrier = carrier_, size, count] {
+      current->end();
+      return make_sessions(carrier, true, 128u << 20)->copied_once_gb_per_s(size, count);
+    };
+    runner_.add({.group = name(carrier_),
+                 .name = fmt::format("{} messages, copied once", text),
+                 .unit = "GB/s",
+                 .better = Better::higher,
+                 .subject = measure,
+                 .floor = {{fmt::format("memcpy of {}, one thread", text),
+                            [size] { return memcpy_bytes_per_second(size, 500) / 1e9; }, .9}},
+                 .note = "one copy a byte, by the sender into memory that it lends"});
+  }
 
  private:
   Subject own(bool polling) const {
@@ -337,6 +351,7 @@ void add_shared_memory_rows(Runner& runner, const std::shared_ptr<Current>& curr
   rows.add_beside(large_cpu(), false, peers.nng, "nng");
   rows.add_pings_beside_bulk();
   rows.add_lent();
+  rows.add_copied_once(large, large_count, "4 MiB");
 }
 
 /// Beside what the cipher and one copy alone allow.

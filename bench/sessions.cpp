@@ -98,6 +98,12 @@ class Sessions final : public SessionMessenger {
     runtime_.run([&](Runtime&) { return ask_with_loans(size, count); });
     return (now_ns() - start) / 1000 / count;
   }
+  double copied_once_gb_per_s(std::size_t size, int count) override {
+    runtime_.run([&](Runtime&) { return tell_by_loans(size, count / 10 + 1); });
+    const double start = now_ns();
+    runtime_.run([&](Runtime&) { return tell_by_loans(size, count); });
+    return static_cast<double>(size) * count / (now_ns() - start);
+  }
 
  private:
   Task<void> connect(net::Endpoint bound) {
@@ -136,6 +142,18 @@ class Sessions final : public SessionMessenger {
     for (int i = 0; i < count; ++i) {
       net::Message made;
       made.body = body;
+      co_await session_->send(std::move(made), lane_of(size));
+    }
+    co_await ask(ping_bytes, lane_of(size));
+  }
+  Task<void> tell_by_loans(std::size_t size, int count) {
+    const Buffer own = message(net::MessageKind::tell, size).body;
+    std::memset(own.data(), 1, size);
+    for (int i = 0; i < count; ++i) {
+      net::Message made;
+      Buffer lent = co_await network_.loan(size);
+      std::memcpy(lent.data(), own.data(), size);
+      made.segments.push_back(std::move(lent));
       co_await session_->send(std::move(made), lane_of(size));
     }
     co_await ask(ping_bytes, lane_of(size));

@@ -25,6 +25,9 @@ class SessionMessenger : public Messenger {
   /// Of an ask with a segment of `size` bytes of lent memory, which is borrowed, sent, received,
   /// given back and answered; nobody writes or reads the bytes. Of a messenger that lends.
   virtual double lent_round_trip_us(std::size_t size, int count) = 0;
+  /// Of messages with a segment of `size` bytes, which the sender copies from its own memory into
+  /// memory that it lends, and nobody copies again. Of a messenger that lends.
+  virtual double copied_once_gb_per_s(std::size_t size, int count) = 0;
 
  protected:
   using Messenger::Messenger;
