@@ -19,7 +19,10 @@ SignalWatch::SignalWatch() {
   ::sigemptyset(&signals_);
   ::sigaddset(&signals_, SIGINT);
   ::sigaddset(&signals_, SIGTERM);
-  ::sigaddset(&signals_, SIGHUP);
+  // Who was started with nohup shall outlive the terminal.
+  struct sigaction of_terminal = {};
+  if (::sigaction(SIGHUP, nullptr, &of_terminal) == 0 && of_terminal.sa_handler != SIG_IGN)
+    ::sigaddset(&signals_, SIGHUP);
   ::sigaddset(&signals_, SIGUSR1);
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;

@@ -5,7 +5,8 @@
 //   signals.start([&] { ask_to_stop(runtime); },    // called once, on a thread of its own
 //                 [&] { log_what_it_does(runtime); });   // for each SIGUSR1
 //
-// SIGXFSZ is ignored meanwhile, so that a file at its limit (ulimit -f) is an error with a text.
+// SIGHUP is left alone where it is ignored, as by nohup. SIGXFSZ is ignored meanwhile, so that a
+// file at its limit (ulimit -f) is an error with a text.
 #pragma once
 
 #include <signal.h>

@@ -22,6 +22,22 @@ TEST_CASE("each signal to end is a call, the end of the terminal too") {
   }
 }
 
+TEST_CASE("who is to outlive the terminal does") {
+  struct sigaction ignore = {}, before = {};
+  ignore.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGHUP, &ignore, &before) == 0);
+  {
+    SignalWatch watch;
+    std::promise<void> arrived;
+    ::kill(::getpid(), SIGHUP);
+    ::kill(::getpid(), SIGTERM);
+    watch.start([&] { arrived.set_value(); });
+    REQUIRE(arrived.get_future().wait_for(timing().scaled(10s)) == std::future_status::ready);
+    CHECK(watch.received() == SIGTERM);
+  }
+  ::sigaction(SIGHUP, &before, nullptr);
+}
+
 TEST_CASE("a file at its limit is an error of the write, and no signal") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
