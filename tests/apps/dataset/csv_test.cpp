@@ -57,7 +57,7 @@ TEST_CASE("a damaged CSV record is refused with its line") {
   refuse(Errc::corrupt, "the file is empty", "");
   refuse(Errc::corrupt, "same name", "a,a\n");
   refuse(Errc::corrupt, "line 3: it has 3 fields and the header 2", "a,b\n1,2\n1,2,3\n");
-  refuse(Errc::corrupt, "line 2: it has 1 fields", "a,b\n1\n");
+  refuse(Errc::corrupt, "line 2: it has 1 field and the header 2", "a,b\n1\n");
   refuse(Errc::corrupt, "line 4", "a,b\n\"x\ny\",2\n1\n");
   refuse(Errc::corrupt, "is not closed", "a,b\n1,\"2\n");
   refuse(Errc::corrupt, "follows a closing quote", "a,b\n1,\"2\"3\n");
