@@ -1,6 +1,7 @@
 #include <hyperframes/actors/actor.hpp>
 
 #include <cassert>
+#include <hyperframes/actors/detail/children.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/actors/detail/watch.hpp>
@@ -71,6 +72,8 @@ void Actor::unlink(const ActorRef& other) {
   cell_->unlink_from(to);
   cell_->home->tell_to_link(to, *cell_, false);
 }
+
+void Actor::supervise(Strategy strategy) { cell_->children().set_strategy(strategy); }
 
 void Actor::trap_exits(bool traps) { cell_->extras().traps_exits = traps; }
 

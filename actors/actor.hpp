@@ -82,8 +82,13 @@ class Actor {
   void unlink(const ActorRef& other);
   /// From now on `on_down` is called when a linked actor has ended, for whatever reason.
   void trap_exits(bool traps = true);
-  /// Starts a child: it is told to stop when this actor ends or restarts, which waits for it. A
-  /// child that used up its restarts crashes this actor. Throws as Node::spawn does.
+  /// How the children that this actor spawns are restarted, if not one by one; for this life, and
+  /// before the first of them: else Errc::invalid_argument.
+  void supervise(Strategy strategy);
+  /// Starts a child: it is told to stop when this actor ends or restarts, which waits for it; of
+  /// several the youngest first. A child that used up its restarts crashes this actor. Throws as
+  /// Node::spawn does. Children that are known beforehand, and are to be handled by name:
+  /// actors/supervisor.hpp.
   template <class Child, class... Arguments>
   Task<typename Child::Service::Ref> spawn(SpawnOptions options, Arguments... arguments);
   /// Tells a child, or any other actor of this node, to stop: as Node::stop.

@@ -1,7 +1,7 @@
 // Letters that reached no handler, and why.
 //
 //   hf::Node node(runtime, {.on_dead_letter = [](const hf::DeadLetter& letter) {
-//     hf::log::warning(std::string(letter.method) + " to " + letter.actor + " was lost");
+//     hf::log::warning(std::string(letter.method) + " to " + letter.actor + ": " + letter.why);
 //   }});
 //
 // Each is counted, by cause, in the metrics `hyperframes_dead_letters_total` and
@@ -22,6 +22,8 @@ struct DeadLetter {
   std::string_view method;
   /// actor_down, overloaded, or deadline_exceeded for what expired in the mailbox.
   Errc cause = Errc::actor_down;
+  /// The cause in words, such as "actor 'store' crashed: disk full; its mailbox is not kept".
+  std::string why;
 };
 
 }  // namespace hyperframes

@@ -34,7 +34,9 @@ struct Down {
   std::uint64_t id = 0;  ///< `ActorRef::id()` of the actor that ended.
   std::string name;      ///< Its registered name, or empty.
   ExitReason reason = ExitReason::normal;
-  std::string text;     ///< The cause, for a crash or a loss.
+  /// The cause, for a crash or a loss: down to the first one, where a child was given up. For any
+  /// end, who did not end in time and was destroyed.
+  std::string text;
   bool linked = false;  ///< It was linked, and not only monitored.
 };
 

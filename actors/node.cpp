@@ -1,6 +1,7 @@
 #include <hyperframes/actors/node.hpp>
 
 #include <algorithm>
+#include <hyperframes/actors/detail/children.hpp>
 #include <hyperframes/actors/detail/inspection.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/page.hpp>
@@ -96,7 +97,7 @@ std::vector<std::string> Registry::names() const {
 // ---- the core ---------------------------------------------------------------
 
 NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
-    : node(node), runtime(runtime), options(std::move(given)) {
+    : node(node), runtime(runtime), options(std::move(given)), events(options.kept_events) {
   runtime.require_foreign_thread("start a node");
   shards_.resize(runtime.shard_count());
   first_owner_ = runtime.add_witness(*this);
@@ -238,58 +239,79 @@ void NodeCore::on_session_down(net::Session& session, const Error& reason) noexc
 
 namespace {
 
-/// A child on its way to its parent, an actor of this shard that may have ended meanwhile; or to
-/// nobody.
+/// A child on its way to its parent, an actor of this shard that may end meanwhile.
 class Adoption {
  public:
-  explicit Adoption(Address parent) : parent_(parent) {
-    if (parent.cell && is_alive()) parent.cell->begin_adoption();
-  }
+  Adoption(Address parent, std::shared_ptr<Child> place) noexcept
+      : parent_(parent), place_(std::move(place)) {}
   Adoption(const Adoption&) = delete;
   ~Adoption() { end({}); }
   void end(Address child) noexcept {
-    if (!parent_.cell) return;
-    if (is_alive()) {
-      parent_.cell->end_adoption(child);
-    } else if (child.cell) {
-      parent_.cell->home->tell_to_stop(child);
-    }
-    parent_ = {};
+    if (!place_) return;
+    const auto place = std::move(place_);
+    ActorCell& parent = *parent_.cell;
+    const bool awaited = parent.id == parent_.id && parent.has_children() &&
+                         parent.more->children->arrived(place, child);
+    if (!awaited && child.cell) parent.home->tell_to_stop(child);
   }
 
  private:
-  bool is_alive() const noexcept { return parent_.cell->id == parent_.id; }
   Address parent_;
+  std::shared_ptr<Child> place_;
 };
 
-Task<Address> spawn_and_adopt(NodeShard* here, NodeShard* there, NodeShard::SpawnRequest request) {
-  Adoption adoption(request.parent);
-  Address made;
-  if (there == here) {
-    made = co_await there->spawn(std::move(request));
-  } else {
-    auto moved = std::make_shared<NodeShard::SpawnRequest>(std::move(request));
-    made =
-        co_await call_on(there->shard, [there, moved] { return there->spawn(std::move(*moved)); });
-  }
-  adoption.end(made);
-  co_return made;
+Task<Address> spawn_on(NodeShard* here, NodeShard* there, NodeShard::SpawnRequest request) {
+  if (there == here) co_return co_await there->spawn(std::move(request));
+  auto moved = std::make_shared<NodeShard::SpawnRequest>(std::move(request));
+  co_return co_await call_on(there->shard,
+                             [there, moved] { return there->spawn(std::move(*moved)); });
+}
+
+NodeShard& shard_for(NodeCore& core, const SpawnOptions& options) {
+  const unsigned shard = options.shard == this_shard ? core.here().shard.index() : options.shard;
+  if (shard < core.shard_count()) return core.at(shard);
+  throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+              "there is no shard " + std::to_string(shard),
+              "the runtime has " + std::to_string(core.shard_count()));
 }
 
 }  // namespace
 
+Task<Address> spawn_child(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+                          Address parent, std::shared_ptr<Child> place) {
+  NodeShard::SpawnRequest request{{}, std::move(factory), parent, Strategy::one_for_one};
+  if (parent.cell->id == parent.id) {
+    Children& siblings = parent.cell->children();
+    request.strategy = siblings.strategy();
+    if (!place) place = siblings.expect(options);
+  }
+  Adoption adoption(parent, std::move(place));
+  NodeShard* const there = &shard_for(core, options);
+  request.options = std::move(options);
+  const Address made = co_await spawn_on(&core.here(), there, std::move(request));
+  adoption.end(made);
+  co_return made;
+}
+
 Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_ptr<Factory> factory,
                           Address parent) {
+  if (parent.cell)
+    return spawn_child(core, std::move(options), std::move(factory), parent, nullptr);
   NodeShard& here = core.here();
-  const unsigned shard = options.shard == this_shard ? here.shard.index() : options.shard;
-  if (shard >= core.shard_count())
-    throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
-                "there is no shard " + std::to_string(shard),
-                "the runtime has " + std::to_string(core.shard_count()));
-  NodeShard& there = core.at(shard);
-  NodeShard::SpawnRequest request{std::move(options), std::move(factory), parent};
-  if (&there == &here && !parent.cell) return there.spawn(std::move(request));
-  return spawn_and_adopt(&here, &there, std::move(request));
+  NodeShard& there = shard_for(core, options);
+  NodeShard::SpawnRequest request{std::move(options), std::move(factory), {}};
+  if (&there == &here) return there.spawn(std::move(request));
+  return spawn_on(&here, &there, std::move(request));
+}
+
+void NodeCore::record(SupervisionEvent event) noexcept {
+  const std::string text = event.to_string();
+  if (event.decision == Decision::give_up || event.reason == ExitReason::crashed) {
+    event.decision == Decision::restart ? log::warning(text) : log::error(text);
+  } else {
+    event.decision == Decision::destroy ? log::warning(text) : log::info(text);
+  }
+  events.add(std::move(event));
 }
 
 }  // namespace detail
@@ -316,6 +338,12 @@ Task<NodeReport> Node::inspect(InspectOptions options) const {
   core_->here();  // throws off the shards
   const auto inspection = detail::Inspection::begin(*core_, options);
   co_return co_await inspection->result();
+}
+
+SupervisionEvents Node::events(std::uint64_t after) const {
+  SupervisionEvents seen = core_->events.since(after, core_->options.kept_events);
+  seen.now = Clock::now();
+  return seen;
 }
 
 NodeReport Node::inspect_from_outside(InspectOptions options) const {

@@ -15,18 +15,19 @@
 #include <hyperframes/actors/actor.hpp>
 #include <hyperframes/actors/dead_letter.hpp>
 #include <hyperframes/actors/detail/cell.hpp>
+#include <hyperframes/actors/detail/factory.hpp>
 #include <hyperframes/actors/down.hpp>
 #include <hyperframes/actors/inbox.hpp>
 #include <hyperframes/actors/ref.hpp>
 #include <hyperframes/actors/report.hpp>
 #include <hyperframes/actors/spawn_options.hpp>
+#include <hyperframes/actors/supervision_event.hpp>
 #include <hyperframes/actors/within.hpp>
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/task.hpp>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,31 +39,11 @@ class Runtime;
 namespace detail {
 class NodeCore;
 
-/// Keeps an actor's constructor arguments: copies for a restart, or moves if there is none.
 template <class Made, class... Arguments>
-class FactoryOf final : public Factory {
- public:
-  FactoryOf(bool repeats, Arguments... arguments)
-      : arguments_(std::move(arguments)...), repeats_(repeats) {}
-  Actor* make() override {
-    return std::apply([repeats = repeats_](auto&... kept) { return construct(repeats, kept...); },
-                      arguments_);
-  }
-  bool repeatable() const noexcept override {
-    return (std::is_copy_constructible_v<Arguments> && ...);
-  }
-
- private:
-  static Actor* construct(bool repeats, Arguments&... arguments) {
-    if constexpr ((std::is_copy_constructible_v<Arguments> && ...))
-      if (repeats) return new Made(arguments...);
-    return new Made(std::move(arguments)...);
-  }
-
-  std::tuple<Arguments...> arguments_;
-  bool repeats_;
-};
-
+std::unique_ptr<Factory> factory_of(const SpawnOptions& options, Arguments... arguments) {
+  return std::make_unique<FactoryOf<Made, Arguments...>>(options.restart.kind != Restart::temporary,
+                                                         std::move(arguments)...);
+}
 /// Starts an actor on the shard that `options` names. Throws like Node::spawn.
 Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_ptr<Factory> factory,
                           Address parent);
@@ -105,10 +86,13 @@ class Node {
     /// Called on the shard where a letter died, so on several at a time. Must not throw or block.
     std::function<void(const DeadLetter&)> on_dead_letter{};
     /// HOST:PORT, such as "127.0.0.1:9464", on which the node shows what it does to programs of
-    /// this host: Prometheus text at /metrics, the actors at /actors (JSON) and /dump (text). Only
-    /// loopback, since nobody has to prove who they are; port 0 picks one. Empty: off. It has
-    /// threads of its own. The constructor throws what stands in the way.
+    /// this host: Prometheus text at /metrics, the actors at /actors (JSON) and /dump (text), what
+    /// supervisors decided at /events (JSON). Only loopback, since nobody has to prove who they
+    /// are; port 0 picks one. Empty: off. It has threads of its own. The constructor throws what
+    /// stands in the way.
     std::string http_address{};
+    /// So many of the latest decisions of supervisors are kept, for `events`. At least one.
+    std::size_t kept_events = 1000;
   };
 
   explicit Node(Runtime& runtime) : Node(runtime, Options()) {}
@@ -132,7 +116,7 @@ class Node {
   template <class Made, class... Arguments>
     requires std::derived_from<Made, Actor>
   Task<typename Made::Service::Ref> spawn(SpawnOptions options, Arguments... arguments) {
-    auto made = factory<Made>(options, std::move(arguments)...);
+    auto made = detail::factory_of<Made>(options, std::move(arguments)...);
     const detail::Address address =
         co_await detail::spawn_actor(*core_, std::move(options), std::move(made), {});
     co_return typename Made::Service::Ref(detail::reference_to(address));
@@ -152,7 +136,7 @@ class Node {
   Task<typename Service::Ref> spawn(SpawnOptions options, Function function,
                                     Arguments... arguments) {
     using Made = detail::InboxOf<Service, Function, Arguments...>;
-    auto made = factory<Made>(options, std::move(function), std::move(arguments)...);
+    auto made = detail::factory_of<Made>(options, std::move(function), std::move(arguments)...);
     const detail::Address address =
         co_await detail::spawn_actor(*core_, std::move(options), std::move(made), {});
     co_return typename Service::Ref(detail::reference_to(address));
@@ -183,6 +167,9 @@ class Node {
   Task<NodeReport> inspect(InspectOptions options = {}) const;
   /// The same from a thread that runs no shard, which it blocks. Throws invalid_argument on others.
   NodeReport inspect_from_outside(InspectOptions options = {}) const;
+  /// What supervisors decided (actors/supervision_event.hpp), after that number, the oldest first.
+  /// On any thread.
+  SupervisionEvents events(std::uint64_t after = 0) const;
   /// Where Options::http_address is served, with the port that was picked; empty if it is off. On
   /// any thread.
   std::string http_address() const;
@@ -210,12 +197,6 @@ class Node {
   friend class detail::NodeCore;
   friend class Actor;
 
-  template <class Made, class... Arguments>
-  static std::unique_ptr<detail::Factory> factory(const SpawnOptions& options,
-                                                  Arguments... arguments) {
-    return std::make_unique<detail::FactoryOf<Made, Arguments...>>(
-        options.restart.kind != Restart::temporary, std::move(arguments)...);
-  }
   Result<ActorRef> find(const std::string& name, std::uint64_t service_id) const;
 
   std::unique_ptr<detail::NodeCore> core_;
@@ -223,7 +204,7 @@ class Node {
 
 template <class Child, class... Arguments>
 Task<typename Child::Service::Ref> Actor::spawn(SpawnOptions options, Arguments... arguments) {
-  auto factory = Node::factory<Child>(options, std::move(arguments)...);
+  auto factory = detail::factory_of<Child>(options, std::move(arguments)...);
   const detail::Address made = co_await detail::spawn_actor(*node().core_, std::move(options),
                                                             std::move(factory), cell_->address());
   co_return typename Child::Service::Ref(detail::reference_to(made));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <hyperframes/actors/detail/event_json.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ranges>
@@ -202,6 +203,8 @@ std::string NodeReport::to_string() const {
     text += fmt::format("session with {} on shard {} ({}): {} bytes queued, {} unacknowledged\n",
                         session.address, session.shard, session.stats.transport,
                         session.stats.queued_bytes, session.stats.unacknowledged_bytes);
+  for (const SupervisionEvent& event : events)
+    text += fmt::format("{} ago: {}\n", seconds_text(at - event.at), event.to_string());
   return text;
 }
 
@@ -211,10 +214,13 @@ std::string NodeReport::to_json() const {
                  {"at_ns", at.time_since_epoch().count()},
                  {"shards", json::array()},
                  {"actors", json::array()},
-                 {"sessions", json::array()}};
+                 {"sessions", json::array()},
+                 {"events", json::array()}};
   for (const ShardReport& shard : shards) object["shards"].push_back(shard_json(shard));
   for (const ActorReport& actor : actors) object["actors"].push_back(actor_json(actor));
   for (const SessionReport& session : sessions) object["sessions"].push_back(session_json(session));
+  for (const SupervisionEvent& event : events)
+    object["events"].push_back(detail::event_json(event));
   // Names may be any bytes.
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }

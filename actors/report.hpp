@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <hyperframes/actors/supervision_event.hpp>
 #include <hyperframes/net/session.hpp>
 #include <hyperframes/runtime/await_chain.hpp>
 #include <hyperframes/runtime/metrics.hpp>
@@ -27,6 +28,7 @@ struct InspectOptions {
   std::size_t turns_per_actor = 8;
   std::size_t tasks_per_shard = 100;     ///< Of the shard's own, not of actors.
   std::size_t sessions_per_shard = 256;  ///< Sessions with other processes.
+  std::size_t events = 100;              ///< Decisions of supervisors, the latest.
   bool metrics = false;                  ///< Copy the shards' metrics too.
   Duration patience = 2s;                ///< For shards that do not answer.
 };
@@ -95,6 +97,7 @@ struct NodeReport {
   std::vector<ShardReport> shards;
   std::vector<ActorReport> actors;  ///< By shard, then by id.
   std::vector<SessionReport> sessions;
+  std::vector<SupervisionEvent> events;  ///< The oldest first.
 
   /// For people: the tree of actors, each with the lines it waits on.
   std::string to_string() const;

@@ -1,4 +1,4 @@
-// What happens when an actor crashes: its supervisor's rule for it.
+// What happens when an actor crashes: its supervisor's rule for it, and for those beside it.
 //
 //   hf::RestartPolicy policy{.kind = hf::Restart::permanent, .intensity = 3, .period = 5s};
 //   co_await node.spawn<Store>({.name = "store", .restart = policy}, path);
@@ -8,10 +8,22 @@
 // makes a new object from copies of the constructor's arguments (what can't be copied can't be
 // restarted); references to the actor, and its name, stay. An actor whose first start fails is not
 // restarted.
+//
+// What a life leaves to the next one: an actor with these two members (of any type State) is asked
+// for a snapshot when a life ends and another follows, and the new object gets it, once, before
+// `started()`.
+//
+//   std::optional<State> snapshot(hf::ExitReason why);   // empty: begin anew
+//   hf::Task<void> restore(State state);
+//
+// After a crash (`why` is ExitReason::crashed) only the actor itself can know what of its state is
+// worth keeping. A snapshot that throws is logged, and the next life begins anew; a `restore` that
+// throws counts as a crash, and the one after it begins anew too.
 #pragma once
 
 #include <cstdint>
 #include <hyperframes/runtime/time.hpp>
+#include <string_view>
 
 namespace hyperframes {
 
@@ -20,6 +32,17 @@ enum class Restart : std::uint8_t {
   transient,  ///< Restarted after a crash, not after a normal end.
   permanent,  ///< Restarted after a crash and after a normal end, unless it was told to stop.
 };
+
+/// Which children are restarted when one of them is. Those that are taken along end in order, the
+/// youngest first, as if they were told to stop; then all start again, the oldest first, each when
+/// the one before it has started. Their budgets are untouched, and their references stay.
+enum class Strategy : std::uint8_t {
+  one_for_one,   ///< It alone.
+  one_for_all,   ///< All of them.
+  rest_for_one,  ///< It, and those that were started after it.
+};
+/// As it stands above: "one_for_all".
+std::string_view name(Strategy strategy) noexcept;
 
 /// When the budget is used up, the actor ends (ExitReason::exhausted), and its parent crashes.
 struct RestartPolicy {

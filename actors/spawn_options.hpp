@@ -8,7 +8,9 @@
 #include <hyperframes/actors/mailbox.hpp>
 #include <hyperframes/actors/restart.hpp>
 #include <hyperframes/runtime/shard.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace hyperframes {
@@ -21,11 +23,15 @@ struct SpawnOptions {
   unsigned shard = this_shard;  ///< Where it lives; below Runtime::shard_count().
   MailboxOptions mailbox{};
   RestartPolicy restart{};
-  /// What becomes of waiting letters when it crashes and is restarted: true keeps them for its
-  /// successor, false sends them to the dead letters.
+  /// What becomes of waiting letters when it is restarted, for whatever reason: true keeps them for
+  /// its successor, false sends them to the dead letters.
   bool keep_mailbox = true;
   /// `user`, `system`, or what Runtime::group gives: decides its share of a busy shard.
   Group group = Group::user;
+  /// What its turns and `stopping()` may take when it ends; what has not ended then is destroyed,
+  /// and named. Unset: Timing::default_deadline. 0: at once, without `stopping()`. Duration::max():
+  /// as long as it takes. Its children come after that, each with its own.
+  std::optional<Duration> shutdown{};
 };
 
 }  // namespace hyperframes

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <hyperframes/actors/actor.hpp>
 #include <hyperframes/actors/detail/call_chain.hpp>
+#include <hyperframes/actors/detail/children.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/actors/detail/receipt.hpp>
@@ -140,6 +141,9 @@ ActorCell::Turn& ActorCell::Turn::make(ActorCell& cell, Task<void> task, TurnKin
 
 // ---- identity ---------------------------------------------------------------
 
+CellExtras::CellExtras(ActorCell& cell) noexcept : clock(cell) {}
+CellExtras::~CellExtras() = default;
+
 ActorCell::ActorCell(NodeShard& home, std::uint32_t slot) noexcept
     : Work(&ActorCell::run),
       home(&home),
@@ -261,9 +265,9 @@ bool ActorCell::make_room_for(Letter& letter) noexcept {
   if (limits->overflow != Overflow::drop_oldest) return false;
   while (!has_room(letter)) {
     Letter* oldest = pop();
-    home->note_dead(*oldest, this, Errc::overloaded);
-    fail(oldest, Error(Errc::overloaded, std::string("ask ") + oldest->method->name,
-                       "the mailbox was full, and newer messages came"));
+    constexpr const char* why = "the mailbox was full, and newer messages came";
+    home->note_dead(*oldest, this, Errc::overloaded, why);
+    fail(oldest, Error(Errc::overloaded, std::string("ask ") + oldest->method->name, why));
   }
   return true;
 }
@@ -272,7 +276,7 @@ ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noe
   Error* refusal = nullptr;
   std::optional<Error> own;
   if (!accepts()) [[unlikely]] {
-    home->note_dead(*letter, this, Errc::actor_down);
+    home->note_dead(*letter, this, Errc::actor_down, "the actor is ending");
     refusal = &own.emplace(Errc::actor_down, std::string("send ") + letter->method->name,
                            "the actor is ending");
   } else if (has_room(*letter) || make_room_for(*letter)) [[likely]] {
@@ -282,7 +286,7 @@ ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noe
     congested.store(true, std::memory_order_relaxed);
     return Taken::full;
   } else {
-    home->note_dead(*letter, this, Errc::overloaded);
+    home->note_dead(*letter, this, Errc::overloaded, "the mailbox is full");
     const bool drops = limits->overflow == Overflow::drop_newest;
     const bool told = letter->kind == Letter::Kind::tell;
     refusal = &own.emplace(Errc::overloaded, std::string("send ") + letter->method->name,
@@ -300,7 +304,7 @@ ActorCell::Taken ActorCell::offer(Letter* letter, std::optional<Error>* why) noe
 bool ActorCell::arrive(Letter* letter) noexcept {
   const bool same = generation == letter->generation && id;
   if (!same || !accepts()) {
-    home->note_dead(*letter, same ? this : nullptr, Errc::actor_down);
+    home->note_dead(*letter, same ? this : nullptr, Errc::actor_down, "the actor has ended");
     fail(letter, Error(Errc::actor_down, std::string("send ") + letter->method->name,
                        "the actor has ended", "find or start it again"));
     return false;
@@ -315,7 +319,7 @@ bool ActorCell::arrive(Letter* letter) noexcept {
     congested.store(true, std::memory_order_relaxed);
     return true;
   }
-  home->note_dead(*letter, this, Errc::overloaded);
+  home->note_dead(*letter, this, Errc::overloaded, "the mailbox is full");
   if (limits->overflow == Overflow::drop_newest && letter->kind == Letter::Kind::tell &&
       letter->receipt)
     std::exchange(letter->receipt, nullptr)->send_home(*home, std::nullopt);
@@ -336,9 +340,9 @@ void ActorCell::drop_expired_arrivals() noexcept {
   const Time now = home->shard.now();
   const auto drop = [&] {
     Letter* letter = pop_arrival();
-    home->note_dead(*letter, this, Errc::deadline_exceeded);
-    fail(letter, Error(Errc::deadline_exceeded, std::string("send ") + letter->method->name,
-                       "there was no room for it in time"));
+    constexpr const char* why = "there was no room for it in time";
+    home->note_dead(*letter, this, Errc::deadline_exceeded, why);
+    fail(letter, Error(Errc::deadline_exceeded, std::string("send ") + letter->method->name, why));
   };
   while (!arrivals.empty() && arrivals.front()->deadline <= now) drop();
   if (arrivals.size() < CellExtras::least_sweep) {
@@ -392,9 +396,9 @@ Letter* ActorCell::take() noexcept {
         letter->kind == Letter::Kind::ask && letter->origin == home && !letter->waiting;
     if (letter->deadline > home->shard.now() && !given_up) [[likely]]
       return letter;
-    home->note_dead(*letter, this, Errc::deadline_exceeded);
-    fail(letter, Error(Errc::deadline_exceeded, std::string("ask ") + letter->method->name,
-                       "its deadline passed in the mailbox"));
+    constexpr const char* why = "its deadline passed in the mailbox";
+    home->note_dead(*letter, this, Errc::deadline_exceeded, why);
+    fail(letter, Error(Errc::deadline_exceeded, std::string("ask ") + letter->method->name, why));
   }
   return nullptr;
 }
@@ -488,11 +492,15 @@ void ActorCell::begin_turn(Task<void> task, TurnKind kind, bool exclusive, const
 }
 
 void ActorCell::start_background(Task<void> task) noexcept {
+  start_background(std::move(task), group());
+}
+
+void ActorCell::start_background(Task<void> task, Group in) noexcept {
   PromiseBase& promise = task.handle().promise();
   promise.core = &home->shard;
   promise.cancel = &cancel;
   promise.owner = owner;
-  promise.group = static_cast<std::uint8_t>(group());
+  promise.group = static_cast<std::uint8_t>(in);
   turns.push_back(Turn::make(*this, std::move(task), TurnKind::background, false, nullptr));
   promise.schedule();
 }
@@ -500,6 +508,7 @@ void ActorCell::start_background(Task<void> task) noexcept {
 void ActorCell::constructor_failed() noexcept {
   while (Turn* turn = turns.pop_front()) turn->frame.destroy();
   forget_others();
+  if (more) more->children.reset();
   is_inbox = stop_requested = false;
 }
 
@@ -550,6 +559,10 @@ void ActorCell::turn_failed(std::exception_ptr failure, Task<void>& task, TurnKi
 void ActorCell::start(Actor* made) noexcept {
   object = made;
   phase = Phase::starting;
+  if (more) {
+    more->was_open = false;
+    more->stragglers.clear();
+  }
   if (is_inbox) {
     auto& inbox = static_cast<InboxActor&>(*made);
     opened();
@@ -557,12 +570,24 @@ void ActorCell::start(Actor* made) noexcept {
     begin_call(TurnKind::inbox, nullptr, [&] { return inbox.body(); });
     return;
   }
-  begin_call(TurnKind::started, nullptr, [&] { return made->started(); });
+  begin_call(TurnKind::started, nullptr,
+             [&] { return more && more->kept ? begin_life(made) : made->started(); });
+}
+
+// With what the last life left.
+Task<void> ActorCell::begin_life(Actor* made) {
+  if (Task<void> restored = more->factory->restore(*made, std::move(more->kept)))
+    co_await std::move(restored);
+  if (Task<void> starting = made->started()) co_await std::move(starting);
 }
 
 void ActorCell::opened() noexcept {
   if (phase != Phase::starting) return;
   phase = Phase::open;
+  if (more) {
+    more->was_open = true;
+    if (std::exchange(more->tells_began, false)) tell_supervisor({.what = ChildNews::What::began});
+  }
   tell_spawner();
   if (!mailbox.empty() || !control.empty() || stop_requested) schedule();
 }
@@ -618,7 +643,30 @@ void ActorCell::stop() noexcept {
   }
   if (phase == Phase::starting || phase == Phase::open) return begin_end(ExitReason::stopped, {});
   // It is ending already, but would come back.
-  if (phase != Phase::free && comes_back()) more->reason = ExitReason::stopped;
+  if (phase != Phase::free && comes_back()) {
+    more->reason = ExitReason::stopped;
+    more->suspending = false;
+  }
+}
+
+void ActorCell::suspend() noexcept {
+  if (phase == Phase::pausing && !more->held) {
+    more->clock.stop();
+    more->held = true;
+    return tell_supervisor({.what = ChildNews::What::held});
+  }
+  if (phase == Phase::starting || phase == Phase::open) {
+    extras().suspending = true;
+    return begin_end(ExitReason::stopped, {});
+  }
+  more->awaited = true;  // it ends by itself, and what follows counts
+}
+
+void ActorCell::revive() noexcept {
+  if (phase != Phase::pausing || !more->held) return;
+  more->held = false;
+  more->tells_began = true;
+  restart();
 }
 
 void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
@@ -634,20 +682,27 @@ void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
   begin_end(ExitReason::crashed, text_of(cause));
 }
 
-void ActorCell::begin_end(ExitReason reason, std::string text) noexcept {
+void ActorCell::begin_end(ExitReason reason, std::string text, std::vector<Cause> causes) noexcept {
   if (phase == Phase::closing || phase == Phase::stopping || phase == Phase::free) return;
   CellExtras& extras = this->extras();
   extras.reason = reason;
   extras.text = std::move(text);
+  extras.causes = std::move(causes);
   if (reason == ExitReason::crashed) extras.last_failure = extras.text;
-  extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox;
+  extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox &&
+                   extras.grace != Duration::zero();
   phase = Phase::closing;
   if (running || !turns.empty()) cancel.cancel(Errc::cancelled);
   progress();
   // What did not end at once has a grace period; children have their own, once they are told.
   const bool ending = id && (phase == Phase::closing || phase == Phase::stopping);
-  if (ending && (running || !turns.empty()))
-    home->shard.start_timer(extras.clock, home->shard.now() + default_ask_span);
+  if (ending && (running || !turns.empty())) start_grace();
+}
+
+void ActorCell::start_grace() noexcept {
+  const Duration grace = more->grace.value_or(default_ask_span);
+  const Time now = home->shard.now();
+  if (grace < Time::max() - now) home->shard.start_timer(more->clock, now + grace);
 }
 
 // Goes one step further once the last turn, or the last child, has ended.
@@ -667,23 +722,27 @@ void ActorCell::progress() noexcept {
     if (!turns.empty()) return;
   }
   phase = Phase::closing;
-  if (!more->children.empty()) {
-    more->clock.stop();
-    const Address last = more->children.back();
-    home->tell_to_stop(last);
-    return;
-  }
+  if (has_children() && more->children->stop_last()) return more->clock.stop();
   finish_incarnation();
 }
 
 void ActorCell::clock_fired() noexcept {
   if (phase == Phase::pausing) return restart();
-  log::warning("actor '" + name() +
-               "' had not ended when its grace period was over, and was destroyed");
+  if (more->grace != Duration::zero()) note_straggler();
   more->orderly = false;
   phase = Phase::closing;
   destroy_turns();
   progress();  // its children may still have to end
+}
+
+void ActorCell::note_straggler() noexcept {
+  more->stragglers.push_back(who());
+  SupervisionEvent event = this->event(Decision::destroy);
+  if (!turns.empty()) {
+    const auto& root = static_cast<const Turn::promise_type&>(turns.front());
+    event.text = chain_of(root.child).to_string();
+  }
+  record(std::move(event));
 }
 
 // Replies that its turns, or its object, still hold answer with why it ended.
@@ -711,56 +770,148 @@ void ActorCell::finish_incarnation() noexcept {
   extras.clock.stop();
   phase = Phase::closing;
   if (object) extras.service = &object->service();
+  destroy_turns();
+  const Verdict verdict = judge();
+  if (verdict == Verdict::restart || verdict == Verdict::hold) take_snapshot();
   destroy_turns(true);
   forget_others();
+  extras.children.reset();
   is_inbox = busy = stop_requested = extras.traps_exits = false;
   if (cancel.cancelled()) {
     std::destroy_at(&cancel);
     std::construct_at(&cancel);
   }
-  if (!plan_restart()) return finish();
+  carry_out(verdict);
+}
+
+void ActorCell::take_snapshot() noexcept {
+  if (!object || !more->factory || !more->was_open) return;
+  try {
+    more->kept = more->factory->snapshot(*object, more->reason);
+  } catch (...) {
+    more->kept.reset();
+    log::warning("actor " + who() +
+                 " begins anew, since its snapshot failed: " + text_of(std::current_exception()));
+  }
 }
 
 bool ActorCell::comes_back() const noexcept {
+  if (more->suspending) return true;
   const ExitReason reason = more->reason;
   if (more->policy.kind == Restart::permanent) return reason != ExitReason::stopped;
   return more->policy.kind == Restart::transient && reason == ExitReason::crashed;
 }
 
-// Says whether the actor will run again, and if so, when.
-bool ActorCell::plan_restart() noexcept {
+ActorCell::Verdict ActorCell::judge() noexcept {
   CellExtras& extras = *more;
-  const RestartPolicy& policy = extras.policy;
-  const bool crashed = extras.reason == ExitReason::crashed;
-  if (!comes_back() || extras.failed_start || home->closed()) {
-    if (crashed && !extras.failed_start)
-      log::error("actor '" + extras.name + "' crashed: " + extras.text);
-    return false;
-  }
+  const bool back = comes_back() && !extras.failed_start && !home->closed();
+  const bool told = std::exchange(extras.suspending, false);
+  if (!back) return Verdict::end;
+  if (told) return Verdict::hold;
   const Time now = home->shard.now();
-  std::erase_if(extras.restarts, [&](Time at) { return at + policy.period <= now; });
-  if (extras.restarts.size() >= policy.intensity) {
-    log::error("actor '" + extras.name + "' is given up after " +
-               std::to_string(extras.restarts.size()) +
-               " restarts; last it ended with: " + extras.text);
-    extras.reason = ExitReason::exhausted;
-    return false;
-  }
-  Duration pause = policy.backoff_min;
-  for (std::size_t i = 0; i < extras.restarts.size() && pause < policy.backoff_max; ++i) pause *= 2;
-  pause = std::min(pause, policy.backoff_max);
+  std::erase_if(extras.restarts, [&](Time at) { return at + extras.policy.period <= now; });
+  if (extras.restarts.size() >= extras.policy.intensity) return Verdict::give_up;
   extras.restarts.push_back(now);
+  return Verdict::restart;
+}
+
+Duration ActorCell::next_pause() const noexcept {
+  const RestartPolicy& policy = more->policy;
+  Duration pause = policy.backoff_min;
+  for (std::size_t i = 1; i < more->restarts.size() && pause < policy.backoff_max; ++i) pause *= 2;
+  return std::min(pause, policy.backoff_max);
+}
+
+void ActorCell::carry_out(Verdict verdict) noexcept {
+  CellExtras& extras = *more;
+  const bool supervised = extras.policy.kind != Restart::temporary;
+  switch (verdict) {
+    case Verdict::restart:
+    case Verdict::hold: return pause_for(verdict);
+    case Verdict::give_up: {
+      SupervisionEvent event = this->event(Decision::give_up);
+      event.reason = extras.reason = ExitReason::exhausted;
+      record(std::move(event));
+      break;
+    }
+    case Verdict::end:
+      if (extras.failed_start || home->closed()) break;
+      if (extras.reason == ExitReason::crashed ||
+          (supervised && extras.reason == ExitReason::normal))
+        record(event(Decision::end));
+  }
+  finish();
+}
+
+// Between two lives: until its own clock, or its supervisor, has it go on.
+void ActorCell::pause_for(Verdict verdict) noexcept {
+  CellExtras& extras = *more;
+  phase = Phase::pausing;
+  if (!extras.keep_mailbox)
+    empty_mailbox("actor " + who() + " " + ended_text(extras.reason, extras.text) +
+                  "; its mailbox is not kept over a restart");
   ++extras.restart_count;
   home->restarts.add();
-  log::warning(
-      "actor '" + extras.name + "' " + (crashed ? "crashed: " + extras.text : "ended") +
-      "; restart " + std::to_string(extras.restarts.size()) + " of " +
-      std::to_string(policy.intensity) + " in " +
-      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(pause).count()) + " ms");
-  phase = Phase::pausing;
-  if (!extras.keep_mailbox) empty_mailbox(Errc::actor_down);
-  home->shard.start_timer(extras.clock, now + pause);
-  return true;
+  const bool awaited = std::exchange(extras.awaited, false);
+  if (verdict == Verdict::hold) {
+    extras.held = true;
+    return tell_supervisor({.what = ChildNews::What::held});
+  }
+  const Duration pause = next_pause();
+  SupervisionEvent event = this->event(Decision::restart);
+  event.pause = pause;
+  if (extras.strategy == Strategy::one_for_one) {
+    record(std::move(event));
+    if (awaited) {
+      extras.held = true;
+      return tell_supervisor({.what = ChildNews::What::held});
+    }
+    home->shard.start_timer(extras.clock, home->shard.now() + pause);
+    return;
+  }
+  extras.held = true;
+  tell_supervisor({.what = ChildNews::What::failed,
+                   .event = std::make_unique<SupervisionEvent>(std::move(event))});
+}
+
+SupervisionEvent ActorCell::event(Decision decision) const {
+  SupervisionEvent event;
+  event.at = home->shard.now();
+  event.decision = decision;
+  event.actor = id;
+  event.shard = home->shard.index();
+  event.name = more->name;
+  event.supervisor = more->parent.id;
+  event.strategy = more->strategy;
+  event.reason = more->reason;
+  event.text = more->text;
+  event.causes = more->causes;
+  event.causes.insert(event.causes.begin(), {id, more->name, more->reason, more->text});
+  event.restarts = static_cast<std::uint32_t>(more->restarts.size());
+  event.intensity = more->policy.intensity;
+  event.period = more->policy.period;
+  return event;
+}
+
+std::string ActorCell::who() const { return title_of(more ? more->name : std::string(), id); }
+
+void ActorCell::record(SupervisionEvent event) const noexcept {
+  home->core.record(std::move(event));
+}
+
+void ActorCell::tell_of_end() noexcept {
+  CellExtras& extras = *more;
+  ChildNews news{.what = ChildNews::What::ended,
+                 .down = {id, extras.name, extras.reason, extras.text},
+                 .causes = std::move(extras.causes),
+                 .stragglers = std::move(extras.stragglers),
+                 .restarts = static_cast<std::uint32_t>(extras.restarts.size()),
+                 .period = extras.policy.period};
+  tell_supervisor(std::move(news));
+}
+
+void ActorCell::tell_supervisor(ChildNews news) noexcept {
+  home->report_to_parent(more->parent, address(), std::move(news));
 }
 
 void ActorCell::restart() noexcept {
@@ -772,15 +923,16 @@ void ActorCell::restart() noexcept {
     constructor_failed();
     more->reason = ExitReason::crashed;
     more->text = more->last_failure = text_of(std::current_exception());
-    if (!plan_restart()) finish();
-    return;
+    more->causes.clear();
+    return carry_out(judge());
   }
   start(made);
 }
 
-void ActorCell::empty_mailbox(Errc cause) noexcept {
+void ActorCell::empty_mailbox(const std::string& why) noexcept {
+  constexpr Errc cause = Errc::actor_down;
   const auto end = [&](Letter* letter) {
-    home->note_dead(*letter, this, cause);
+    home->note_dead(*letter, this, cause, why);
     fail(letter, Error(cause, std::string("send ") + letter->method->name,
                        "actor '" + name() + "' ended before it came to it"));
   };
@@ -788,7 +940,7 @@ void ActorCell::empty_mailbox(Errc cause) noexcept {
   mailbox_bytes = 0;
   while (Letter* letter = pop_arrival()) end(letter);
   while (SendWaiter* sender = senders.pop_front()) {
-    home->note_dead(*sender->letter(), this, cause);
+    home->note_dead(*sender->letter(), this, cause, why);
     sender->refused(Error(cause, std::string("send ") + sender->letter()->method->name,
                           "actor '" + name() + "' ended before there was room for it"));
   }
@@ -798,14 +950,17 @@ void ActorCell::empty_mailbox(Errc cause) noexcept {
 void ActorCell::finish() noexcept {
   CellExtras& extras = *more;
   phase = Phase::closing;
-  empty_mailbox(Errc::actor_down);
+  const bool letters = !mailbox.empty() || !arrivals.empty() || !senders.empty();
+  empty_mailbox(letters ? "actor " + who() + " " + ended_text(extras.reason, extras.text)
+                        : std::string());
+  if (!extras.stragglers.empty())
+    extras.text += (extras.text.empty() ? "" : "; ") + destroyed_text(extras.stragglers);
   while (Watch* watch = extras.watches.pop_front()) {
     watch->down = {id, extras.name, extras.reason, extras.text, watch->link};
     watch->send_home();
   }
   if (!extras.name.empty()) home->core.registry.remove(extras.name, address());
-  if (extras.parent.cell)
-    home->report_to_parent(extras.parent, address(), extras.reason, extras.name, extras.text);
+  if (extras.parent.cell) tell_of_end();
   if (extras.spawner) {
     extras.spawner->failure =
         extras.start_failure ? extras.start_failure
@@ -820,7 +975,8 @@ void ActorCell::kill() noexcept {
   if (!more) extras();
   more->reason = ExitReason::stopped;
   more->policy.kind = Restart::temporary;
-  more->children.clear();
+  more->suspending = false;
+  if (more->children) more->children->forget_all();
   more->orderly = false;
   if (phase == Phase::pausing) {
     more->clock.stop();
@@ -829,35 +985,23 @@ void ActorCell::kill() noexcept {
   finish_incarnation();
 }
 
-void ActorCell::end_adoption(Address child) noexcept {
-  auto& early = more->early_ends;
-  const auto end = std::ranges::find(early, child, &CellExtras::EarlyEnd::child);
-  if (child.cell && end == early.end()) {
-    if (accepts()) {
-      more->children.push_back(child);
-    } else {
-      home->tell_to_stop(child);
-    }
-  }
-  const bool given_up = end != early.end() && end->reason == ExitReason::exhausted;
-  const std::string text = given_up ? std::move(end->text) : std::string();
-  if (end != early.end()) early.erase(end);
-  if (--more->adoptions == 0) early.clear();  // of those whose spawner is gone
-  if (given_up) child_given_up(text);
+Children& ActorCell::children() {
+  auto& children = extras().children;
+  if (!children) children = std::make_unique<Children>(*this);
+  return *children;
 }
 
-void ActorCell::child_ended(Address child, ExitReason reason, const std::string& text) noexcept {
-  if (!more) return;
-  if (std::erase(more->children, child) == 0) {
-    if (more->adoptions) more->early_ends.push_back({child, reason, text});
-    return;
-  }
-  if (phase == Phase::closing) return progress();
-  if (reason == ExitReason::exhausted) child_given_up(text);
+void ActorCell::take_news(Address child, ChildNews news) noexcept {
+  if (!has_children()) return;
+  auto failure = more->children->take(child, std::move(news));
+  if (failure) return child_given_up(std::move(failure->text), std::move(failure->causes));
+  if (phase == Phase::closing) progress();
 }
 
-void ActorCell::child_given_up(const std::string& text) noexcept {
-  crash(std::make_exception_ptr(Error(Errc::actor_down, "supervise a child", text)), false);
+void ActorCell::child_given_up(std::string text, std::vector<Cause> causes) noexcept {
+  if (phase == Phase::free || phase == Phase::closing || phase == Phase::pausing) return;
+  home->crashes.add();
+  begin_end(ExitReason::crashed, std::move(text), std::move(causes));
 }
 
 void CellExtras::Clock::run(Timer& timer) noexcept {

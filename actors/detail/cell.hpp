@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <hyperframes/actors/detail/factory.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
 #include <hyperframes/actors/detail/send_waiter.hpp>
 #include <hyperframes/actors/down.hpp>
 #include <hyperframes/actors/mailbox.hpp>
 #include <hyperframes/actors/restart.hpp>
+#include <hyperframes/actors/supervision_event.hpp>
 #include <hyperframes/runtime/detail/list.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <memory>
@@ -25,8 +27,10 @@ struct ActorReport;
 namespace detail {
 
 class ActorCell;
+class Children;
 class NodeShard;
 class StartWaiter;
+struct ChildNews;
 struct Watch;
 struct WatchByWatcher;
 
@@ -56,16 +60,6 @@ constexpr Group group_of(std::uint64_t id) noexcept {
 /// The node's directory: the first actor of its first shard.
 inline constexpr std::uint64_t directory = make(false, 0, 1, 0);
 }  // namespace actor_id
-
-/// Makes the actor, each time anew.
-class Factory {
- public:
-  virtual ~Factory() = default;
-  /// On the actor's shard.
-  virtual Actor* make() = 0;
-  /// Whether `make` may be called again.
-  virtual bool repeatable() const noexcept = 0;
-};
 
 /// First in, first out.
 class LetterQueue {
@@ -113,18 +107,18 @@ struct CellExtras {
   std::vector<Time> restarts;            ///< Those within the policy's period, oldest first.
   std::uint64_t restart_count = 0;       ///< All of them.
   std::string last_failure;              ///< What the last crash said.
+  std::unique_ptr<KeptState> kept;       ///< From the last life, for the next one.
+  /// Of its supervisor, which decides unless that is one_for_one: then this does, in its place.
+  Strategy strategy = Strategy::one_for_one;
+  bool suspending = false;   ///< Its life ends for its supervisor's sake, which will revive it.
+  bool held = false;         ///< Pauses until its supervisor revives it.
+  bool awaited = false;      ///< Its supervisor waits until it is held, or has ended.
+  bool tells_began = false;  ///< Its supervisor waits until it has started.
+  bool was_open = false;     ///< In this life.
 
   // Others.
   Address parent;
-  std::vector<Address> children;
-  /// While a child is being started, its end may become known before itself.
-  struct EarlyEnd {
-    Address child;
-    ExitReason reason;
-    std::string text;
-  };
-  std::vector<EarlyEnd> early_ends;
-  int adoptions = 0;              ///< Children that are being started.
+  std::unique_ptr<Children> children;
   List<Watch> watches;            ///< Of this actor, by others.
   List<WatchByWatcher> watching;  ///< Of others, by this actor.
   bool traps_exits = false;
@@ -137,12 +131,16 @@ struct CellExtras {
     static void run(Timer& timer) noexcept;
     ActorCell& cell;
   };
-  explicit CellExtras(ActorCell& cell) noexcept : clock(cell) {}
+  explicit CellExtras(ActorCell& cell) noexcept;
+  ~CellExtras();
   static void* operator new(std::size_t size) { return pool_allocate(size); }
   static void operator delete(void* memory) noexcept { pool_release(memory); }
-  Clock clock;  ///< The grace period of a stop, or the pause before a restart.
+  Clock clock;                    ///< The grace period of a stop, or the pause before a restart.
+  std::optional<Duration> grace;  ///< As SpawnOptions::shutdown.
   ExitReason reason = ExitReason::normal;
   std::string text;
+  std::vector<Cause> causes;            ///< Ends that led to this one, the latest first.
+  std::vector<std::string> stragglers;  ///< That had to be destroyed: its own name, its children's.
   bool failed_start = false;
   bool orderly = false;  ///< `stopping` is still to be called.
 };
@@ -211,10 +209,22 @@ class ActorCell final : public Work {
   void crash(std::exception_ptr cause, bool at_start) noexcept;
   /// Ends it at once, without grace: its node is being destroyed.
   void kill() noexcept;
-  void begin_adoption() { ++extras().adoptions; }
-  /// `child` has started, or, if it has none, was not.
-  void end_adoption(Address child) noexcept;
-  void child_ended(Address child, ExitReason reason, const std::string& text) noexcept;
+
+  // ---- supervision ----------------------------------------------------------
+  /// Its children; made when it is first asked for.
+  Children& children();
+  bool has_children() const noexcept { return more && more->children; }
+  /// From a child.
+  void take_news(Address child, ChildNews news) noexcept;
+  /// A child has used up its restarts: so this one fails.
+  void child_given_up(std::string text, std::vector<Cause> causes) noexcept;
+  /// From its supervisor: ends its life in order, and waits for `revive`.
+  void suspend() noexcept;
+  void revive() noexcept;
+  /// About its latest end.
+  SupervisionEvent event(Decision decision) const;
+  /// "'store'", or its id.
+  std::string who() const;
 
   // ---- turns ----------------------------------------------------------------
   /// What a handler that a sender runs takes of the sender's budget of transfers.
@@ -233,6 +243,7 @@ class ActorCell final : public Work {
                   Time deadline = no_deadline) noexcept;
   /// Begins a task of the actor's own, from the ready queue: also while it is being constructed.
   void start_background(Task<void> task) noexcept;
+  void start_background(Task<void> task, Group in) noexcept;
   /// Undoes what a constructor that threw has left.
   void constructor_failed() noexcept;
   /// Queues the cell if it has something to do.
@@ -341,18 +352,29 @@ class ActorCell final : public Work {
   void turn_failed(std::exception_ptr failure, Task<void>& task, TurnKind kind,
                    const MethodInfo* method) noexcept;
   void opened() noexcept;
-  void begin_end(ExitReason reason, std::string text) noexcept;
+  void begin_end(ExitReason reason, std::string text, std::vector<Cause> causes = {}) noexcept;
+  void start_grace() noexcept;
+  void note_straggler() noexcept;
   void progress() noexcept;
   void finish_incarnation() noexcept;
   void destroy_turns(bool with_object = false) noexcept;
   void forget_others() noexcept;
   bool comes_back() const noexcept;
-  bool plan_restart() noexcept;
+  /// What follows a life's end.
+  enum class Verdict : std::uint8_t { end, give_up, restart, hold };
+  Verdict judge() noexcept;
+  void carry_out(Verdict verdict) noexcept;
+  Duration next_pause() const noexcept;
+  void pause_for(Verdict verdict) noexcept;
+  void take_snapshot() noexcept;
   void restart() noexcept;
+  Task<void> begin_life(Actor* made);
   void finish() noexcept;
-  void empty_mailbox(Errc cause) noexcept;
+  void empty_mailbox(const std::string& why) noexcept;
   void tell_spawner() noexcept;
-  void child_given_up(const std::string& text) noexcept;
+  void tell_supervisor(ChildNews news) noexcept;
+  void tell_of_end() noexcept;
+  void record(SupervisionEvent event) const noexcept;
   void clock_fired() noexcept;
 };
 

@@ -197,6 +197,7 @@ NodeReport Inspection::take() {
   report.node = core_.options.name;
   report.id = core_.options.network ? core_.network().node_id() : 0;
   report.at = Clock::now();
+  report.events = core_.events.since(0, options_.events).events;
   std::scoped_lock lock(mutex_);
   home_ = nullptr;  // nobody waits any more
   for (unsigned i = 0; i < parts_.size(); ++i) {

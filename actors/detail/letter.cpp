@@ -205,7 +205,7 @@ bool SendWaiter::ask_here(PromiseBase& promise) noexcept {
   ActorCell& cell = *to_.cell;
   if (cell.id != to_.id) [[unlikely]] {
     failure_ = std::make_unique<Error>(no_such_actor(*letter_));
-    cell.home->note_dead(*letter_, nullptr, Errc::actor_down);
+    cell.home->note_dead(*letter_, nullptr, Errc::actor_down, "the actor has ended");
     wake();
     return true;
   }
@@ -223,7 +223,7 @@ bool SendWaiter::tell_here(PromiseBase& promise) noexcept {
   if (promise.cancel && promise.cancel->cancelled()) return begin(promise);
   if (cell.id != to_.id) {
     failure_ = std::make_unique<Error>(no_such_actor(*letter_));
-    cell.home->note_dead(*letter_, nullptr, Errc::actor_down);
+    cell.home->note_dead(*letter_, nullptr, Errc::actor_down, "the actor has ended");
     return false;
   }
   std::optional<Error> refused;
@@ -355,7 +355,7 @@ bool tell_now(const Destination& to, Letter* letter) noexcept {
       if (taken == ActorCell::Taken::full) destroy(letter);
       return taken == ActorCell::Taken::yes;
     }
-    home.note_dead(*letter, nullptr, Errc::actor_down);
+    home.note_dead(*letter, nullptr, Errc::actor_down, "the actor has ended");
   } else if (&shard->runtime() == &home.shard.runtime() &&
              !cell.congested.load(std::memory_order_relaxed) && home.shard.has_ring_room()) {
     NodeShard& here = home.sibling(shard->index());

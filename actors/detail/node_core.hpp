@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <hyperframes/actors/detail/event_ring.hpp>
 #include <hyperframes/actors/detail/node_shard.hpp>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/net/network.hpp>
@@ -64,12 +65,15 @@ class NodeCore final : public net::MessageHandler, public Witness {
   std::uint32_t first_owner() const noexcept { return first_owner_; }
   /// Null if the node serves none.
   const Page* page() const noexcept { return page_.get(); }
+  /// Keeps and logs what a supervisor has decided. From any shard.
+  void record(SupervisionEvent event) noexcept;
   std::atomic<int> inspections{0};  ///< That still look at a shard's part.
 
   Node& node;
   Runtime& runtime;
   const Node::Options options;
   Registry registry;
+  EventRing events;
 
  private:
   void start_directory();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <hyperframes/actors/actor.hpp>
+#include <hyperframes/actors/detail/children.hpp>
 #include <hyperframes/actors/detail/node_core.hpp>
 #include <hyperframes/actors/detail/remote.hpp>
 #include <hyperframes/actors/detail/start_waiter.hpp>
@@ -27,7 +28,7 @@ bool usual(const MailboxOptions& limits) {
 
 /// Says something to another actor's cell, in the lane that no mailbox bounds.
 struct Control : Work {
-  enum class What : std::uint8_t { stop, child_ended, link, unlink, broken_link };
+  enum class What : std::uint8_t { stop, suspend, revive, child_news, link, unlink, broken_link };
   Control(What what, Address to) noexcept : Work(&Control::arrive), what(what), to(to) {}
   static void* operator new(std::size_t size) { return pool_allocate(size); }
   static void operator delete(void* memory) noexcept { pool_release(memory); }
@@ -39,7 +40,9 @@ struct Control : Work {
     ActorCell& cell = *self->to.cell;
     switch (self->what) {
       case What::stop: return cell.stop();
-      case What::child_ended: return cell.child_ended(self->child, self->reason, self->text);
+      case What::suspend: return cell.suspend();
+      case What::revive: return cell.revive();
+      case What::child_news: return cell.take_news(self->child, std::move(*self->news));
       case What::link: return cell.link_with({self->child.cell, nullptr, self->child.id}, true);
       case What::unlink: return cell.unlink_from({self->child.cell, nullptr, self->child.id});
       case What::broken_link: return cell.link_broken(self->down);
@@ -49,8 +52,7 @@ struct Control : Work {
   What what;
   Address to, child;  ///< `child`: or whom it is to link with.
   Down down;
-  ExitReason reason = ExitReason::normal;
-  std::string text;
+  std::unique_ptr<ChildNews> news;
 };
 
 // The cell whose actor is being constructed: how its base class finds it. Set and read within one
@@ -184,7 +186,16 @@ void NodeShard::prepare(ActorCell& cell, SpawnRequest& request) {
     cell.extras().policy = options.restart;
     cell.extras().keep_mailbox = options.keep_mailbox;
   }
-  if (request.parent.cell) cell.extras().parent = request.parent;
+  if (options.shutdown) {
+    if (*options.shutdown < Duration::zero())
+      throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
+                  "its shutdown would take less than no time", "give 0 or more");
+    cell.extras().grace = options.shutdown;
+  }
+  if (request.parent.cell) {
+    cell.extras().parent = request.parent;
+    cell.extras().strategy = request.strategy;
+  }
   if (!options.name.empty()) {
     core.registry.add(options.name, cell.address());
     cell.extras().name = std::move(options.name);
@@ -286,13 +297,19 @@ void NodeShard::fail_watches(RemotePeer& peer, const Error& reason) noexcept {
     if (Watch* watch = take_watch(number, peer)) watch->lost(reason);
 }
 
-void NodeShard::report_to_parent(Address parent, Address child, ExitReason reason,
-                                 const std::string& name, const std::string& text) noexcept {
-  auto* control = new Control(Control::What::child_ended, parent);
+void NodeShard::report_to_parent(Address parent, Address child, ChildNews news) noexcept {
+  auto* control = new Control(Control::What::child_news, parent);
   control->child = child;
-  control->reason = reason;
-  control->text = "child '" + name + "' was given up: " + text;
+  control->news = std::make_unique<ChildNews>(std::move(news));
   post(*parent.cell->home, control, Group::system);
+}
+
+void NodeShard::tell_to_suspend(Address actor) noexcept {
+  post(*actor.cell->home, new Control(Control::What::suspend, actor), Group::system);
+}
+
+void NodeShard::tell_to_revive(Address actor) noexcept {
+  post(*actor.cell->home, new Control(Control::What::revive, actor), Group::system);
 }
 
 // ---- asks that wait for another process -------------------------------------
@@ -359,18 +376,20 @@ std::uint64_t NodeShard::id_of(const Letter& letter) const noexcept {
   return actor_id::make(letter.system, shard.index(), letter.generation, letter.cell->slot);
 }
 
-void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept {
+void NodeShard::note_dead(const Letter& letter, const ActorCell* cell, Errc cause,
+                          std::string_view why) noexcept {
   (cause == Errc::deadline_exceeded ? expired : dead).add();
   if (cause == Errc::overloaded && cell && cell->drops()) dropped.add();
   if (!core.options.on_dead_letter) return;
-  core.options.on_dead_letter(
-      {id_of(letter), cell ? cell->name() : std::string(), letter.method->name, cause});
+  core.options.on_dead_letter({id_of(letter), cell ? cell->name() : std::string(),
+                               letter.method->name, cause, std::string(why)});
 }
 
 void NodeShard::note_dead(std::uint64_t target) noexcept {
   dead.add();
   if (core.options.on_dead_letter)
-    core.options.on_dead_letter({target, std::string(), {}, Errc::actor_down});
+    core.options.on_dead_letter(
+        {target, std::string(), {}, Errc::actor_down, "the actor has ended"});
 }
 
 }  // namespace hyperframes::detail

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ class NodeShard {
     SpawnOptions options;
     std::unique_ptr<Factory> factory;
     Address parent;
+    Strategy strategy = Strategy::one_for_one;  ///< The parent's.
   };
   /// Starts an actor here and waits until it has started.
   Task<Address> spawn(SpawnRequest request);
@@ -104,8 +106,10 @@ class NodeShard {
   Watch* take_watch(std::uint64_t number, const RemotePeer& from) noexcept;
   /// Tells all who watch actors of that peer that it is lost.
   void fail_watches(RemotePeer& peer, const Error& reason) noexcept;
-  void report_to_parent(Address parent, Address child, ExitReason reason, const std::string& name,
-                        const std::string& text) noexcept;
+  void report_to_parent(Address parent, Address child, ChildNews news) noexcept;
+  /// Has a child end its life and wait, or go on.
+  void tell_to_suspend(Address actor) noexcept;
+  void tell_to_revive(Address actor) noexcept;
 
   // ---- asks that wait for another process -----------------------------------
 
@@ -129,7 +133,8 @@ class NodeShard {
   // ---- dead letters ---------------------------------------------------------
 
   /// Counts and reports a letter that no handler gets.
-  void note_dead(const Letter& letter, const ActorCell* cell, Errc cause) noexcept;
+  void note_dead(const Letter& letter, const ActorCell* cell, Errc cause,
+                 std::string_view why) noexcept;
   /// The same for a peer's message to an actor that has ended.
   void note_dead(std::uint64_t target) noexcept;
   /// What a Reply that is being destroyed answers with; made when there is one.

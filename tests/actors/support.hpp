@@ -5,6 +5,7 @@
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <hyperframes/runtime/sleep.hpp>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -67,6 +68,7 @@ struct Log {
 struct Journal {
   std::vector<std::string> lines;
   int started = 0, destroyed = 0;
+  std::map<std::string, int> numbers;
 };
 
 class Counter final : public demo::Counter::Actor {

@@ -1,0 +1,345 @@
+#include <hyperframes/actors/detail/children.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <hyperframes/actors/detail/node_core.hpp>
+#include <hyperframes/actors/detail/node_shard.hpp>
+#include <hyperframes/runtime/sleep.hpp>
+#include <ranges>
+#include <utility>
+
+namespace hyperframes::detail {
+
+using State = Child::State;
+
+void Children::set_strategy(Strategy strategy) {
+  if (!places_.empty())
+    throw Error(Errc::invalid_argument, "choose how actor " + supervisor_.who() + " supervises",
+                "it has children already", "choose before the first one is spawned");
+  strategy_ = strategy;
+}
+
+// ---- places -----------------------------------------------------------------
+
+std::shared_ptr<Child> Children::expect(const SpawnOptions& options) {
+  auto place = std::make_shared<Child>();
+  place->name = options.name;
+  place->restart = options.restart.kind;
+  places_.push_back(place);
+  return place;
+}
+
+bool Children::holds(const Child& place) const noexcept {
+  // Mostly it was added just now.
+  return std::ranges::any_of(places_ | std::views::reverse,
+                             [&](const Place& each) { return each.get() == &place; });
+}
+
+void Children::remove(const Child& place) noexcept {
+  std::erase_if(places_, [&](const Place& each) { return each.get() == &place; });
+}
+
+Children::Place Children::find(Address address) const noexcept {
+  const auto found = std::ranges::find_if(
+      places_, [&](const Place& each) { return address.cell && each->address == address; });
+  return found == places_.end() ? nullptr : *found;
+}
+
+Children::Place Children::find(const std::string& name, const char* tried) const {
+  std::string names;
+  for (const Place& place : places_) {
+    if (place->name == name) return place;
+    names += (names.empty() ? "'" : ", '") + place->name + "'";
+  }
+  throw Error(Errc::not_found, std::string(tried) + " '" + name + "'",
+              "supervisor " + supervisor_.who() + " has no child of that name",
+              names.empty() ? "it has none" : "it has " + names);
+}
+
+bool Children::arrived(const Place& place, Address child) noexcept {
+  const bool awaited = holds(*place);
+  if (awaited && child.cell) {
+    place->address = child;
+    place->state = State::running;
+    if (place->in_round) {  // its siblings have begun anew since it was begun
+      ending_ = true;
+      begin_round();
+    }
+  } else if (awaited) {
+    place->state = State::ended;
+    if (!place->spec) remove(*place);
+  }
+  take_early(child);
+  changed_.pulse();
+  return awaited;
+}
+
+// In a turn of their own, as what follows may end the supervisor.
+void Children::take_early(Address child) noexcept {
+  if (early_.empty()) return;
+  for (auto& [of, news] : early_)
+    if (child.cell && of == child)
+      supervisor_.home->report_to_parent(supervisor_.address(), of, std::move(news));
+  std::erase_if(early_, [&](const auto& early) { return early.first == child; });
+  // What is left when nobody is being spawned is of those whose spawner is gone.
+  if (std::ranges::none_of(places_, [](const Place& p) { return p->state == State::spawning; }))
+    early_.clear();
+}
+
+// ---- news -------------------------------------------------------------------
+
+std::optional<Children::Failure> Children::take(Address child, ChildNews news) noexcept {
+  const Place place = find(child);
+  if (!place) {
+    if (std::ranges::any_of(places_, [](const Place& p) { return p->state == State::spawning; }))
+      early_.emplace_back(child, std::move(news));
+    return std::nullopt;
+  }
+  std::optional<Failure> failure;
+  switch (news.what) {
+    case ChildNews::What::began:
+      if (place->state == State::starting) place->state = State::running;
+      break;
+    case ChildNews::What::held:
+      place->state = State::held;
+      if (!place->stopped) place->in_round = true;
+      begin_round();
+      break;
+    case ChildNews::What::failed: take_failure(place, std::move(*news.event)); break;
+    case ChildNews::What::ended: failure = take_end(place, news); break;
+  }
+  changed_.pulse();
+  return failure;
+}
+
+std::optional<Children::Failure> Children::take_end(const Place& place, ChildNews& news) noexcept {
+  place->state = State::ended;
+  place->address = {};
+  place->stopped |= news.down.reason == ExitReason::stopped;
+  place->down = news.down;
+  if (!place->spec || place->restart == Restart::temporary) remove(*place);
+  if (!supervisor_.accepts()) {
+    auto& stragglers = supervisor_.more->stragglers;
+    std::ranges::move(news.stragglers, std::back_inserter(stragglers));
+    return std::nullopt;
+  }
+  if (news.down.reason != ExitReason::exhausted) return std::nullopt;
+  Failure failure;
+  failure.text = "child " + title_of(news.down.name, news.down.id) + " was given up after " +
+                 restarts_text(news.restarts, news.period) + ": " + news.down.text;
+  failure.causes = std::move(news.causes);
+  failure.causes.insert(failure.causes.begin(), {news.down.id, news.down.name, news.down.reason,
+                                                 std::move(news.down.text)});
+  return failure;
+}
+
+void Children::take_failure(const Place& failed, SupervisionEvent event) noexcept {
+  failed->state = State::held;
+  if (!supervisor_.accepts()) return;  // it will be told to stop
+  pause_ = std::max(pause_, event.pause);
+  bool goes_along = strategy_ == Strategy::one_for_all;
+  for (const Place& place : places_) {
+    goes_along |= place == failed;
+    if (!goes_along || place->stopped) continue;
+    place->in_round = true;
+    if (place != failed && place->restart != Restart::temporary)
+      event.along.push_back(title_of(place->name, place->address.id));
+  }
+  supervisor_.home->core.record(std::move(event));
+  ending_ = true;
+  begin_round();
+}
+
+// ---- ending and beginning several of them -----------------------------------
+
+void Children::begin_round() noexcept {
+  if (working_ || !supervisor_.accepts()) return;
+  working_ = true;
+  supervisor_.start_background(run_round(), Group::system);
+}
+
+// The youngest first.
+Children::Place Children::last_to_end() const noexcept {
+  for (const Place& place : places_ | std::views::reverse) {
+    const State state = place->state;
+    const bool lives =
+        state == State::running || state == State::starting || state == State::ending;
+    if (place->in_round && lives) return place;
+  }
+  return nullptr;
+}
+
+Children::Place Children::first_to_begin() const noexcept {
+  for (const Place& place : places_) {
+    if (!place->in_round) continue;
+    if (place->state == State::held) return place;
+    if (place->state == State::ended && place->spec && !place->stopped) return place;
+  }
+  return nullptr;
+}
+
+void Children::tell_to_end(Child& place) noexcept {
+  if (std::exchange(place.state, State::ending) == State::ending) return;
+  if (place.restart == Restart::temporary) return supervisor_.home->tell_to_stop(place.address);
+  supervisor_.home->tell_to_suspend(place.address);
+}
+
+Task<void> Children::run_round() {
+  while (true) {
+    if (ending_) {
+      if (const Place last = last_to_end()) {
+        tell_to_end(*last);
+        co_await changed_.wait();
+        continue;
+      }
+      ending_ = false;
+    }
+    if (pause_ > Duration::zero()) {
+      co_await sleep_for(std::exchange(pause_, Duration::zero()));
+      continue;  // others may have failed meanwhile
+    }
+    const Place next = first_to_begin();
+    if (!next) break;
+    if (next->state == State::held) {
+      next->state = State::starting;
+      supervisor_.home->tell_to_revive(next->address);
+      while (next->state == State::starting && !ending_) co_await changed_.wait();
+    } else {
+      co_await spawn(next);
+    }
+    if (next->state == State::running) next->in_round = false;
+    changed_.pulse();
+  }
+  working_ = false;
+}
+
+Task<Address> Children::spawn(Place place) {
+  place->state = State::spawning;
+  co_return co_await spawn_child(supervisor_.home->core, place->spec->options(),
+                                 place->spec->factory(), supervisor_.address(), place);
+}
+
+// ---- by hand ----------------------------------------------------------------
+
+void Children::record_by_hand(const Child& place, Decision decision) {
+  SupervisionEvent event;
+  event.at = supervisor_.home->shard.now();
+  event.decision = decision;
+  event.by_hand = true;
+  event.actor = place.address.id;
+  event.name = place.name;
+  event.shard = place.address.cell ? place.address.cell->home->shard.index() : 0;
+  event.supervisor = supervisor_.id;
+  event.strategy = strategy_;
+  event.reason = ExitReason::stopped;
+  supervisor_.home->core.record(std::move(event));
+}
+
+Task<ActorRef> Children::add(ChildSpec spec) {
+  const std::string& name = spec.options().name;
+  if (std::ranges::any_of(places_, [&](const Place& each) { return each->name == name; }))
+    throw Error(Errc::already_exists, "add child '" + name + "' to supervisor " + supervisor_.who(),
+                "it has one of that name", "use another name, or remove that one");
+  const Place place = expect(spec.options());
+  place->spec.emplace(std::move(spec));
+  try {
+    co_await spawn(place);
+  } catch (...) {
+    remove(*place);
+    throw;
+  }
+  co_return reference_to(place->address);
+}
+
+Task<Down> Children::stop(std::string name, bool forget) {
+  const Place place = find(name, forget ? "remove child" : "stop child");
+  if (place->state != State::ended) record_by_hand(*place, Decision::end);
+  place->stopped = true;
+  place->in_round = false;
+  for (Address told; place->state != State::ended;) {
+    if (place->address != told) supervisor_.home->tell_to_stop(told = place->address);
+    co_await changed_.wait();
+  }
+  if (forget) remove(*place);
+  co_return place->down;
+}
+
+Task<ActorRef> Children::restart(std::string name) {
+  const Place place = find(name, "restart child");
+  if (place->restart == Restart::temporary && place->state != State::ended)
+    throw Error(Errc::invalid_argument, "restart child '" + name + "'", "it is temporary",
+                "remove it, and add another one");
+  record_by_hand(*place, Decision::restart);
+  place->stopped = false;
+  if (place->state == State::ended) {
+    co_await spawn(place);
+    co_return reference_to(place->address);
+  }
+  if (!std::exchange(place->in_round, true)) ending_ = true;
+  begin_round();
+  while (place->in_round || place->state != State::running) {
+    if (place->stopped)
+      throw Error(Errc::actor_down, "restart child '" + name + "'", "it was stopped meanwhile");
+    co_await changed_.wait();
+  }
+  co_return reference_to(place->address);
+}
+
+std::vector<ChildState> Children::list() const {
+  std::vector<ChildState> list;
+  for (const Place& place : places_) {
+    ChildState& child = list.emplace_back();
+    child.name = place->name;
+    child.restart = place->restart;
+    if (place->address.cell) child.actor = reference_to(place->address);
+    child.state = place->state == State::running && !place->in_round ? ChildState::State::running
+                  : place->state == State::ended && !place->in_round
+                      ? ChildState::State::ended
+                      : ChildState::State::restarting;
+  }
+  return list;
+}
+
+// ---- the supervisor's end ---------------------------------------------------
+
+bool Children::stop_last() noexcept {
+  while (!places_.empty()) {
+    const Child& last = *places_.back();
+    if (last.address.cell) {
+      supervisor_.home->tell_to_stop(last.address);
+      return true;
+    }
+    places_.pop_back();  // it has ended, or its spawner is gone
+  }
+  return false;
+}
+
+// ---- words ------------------------------------------------------------------
+
+std::string title_of(const std::string& name, std::uint64_t id) {
+  return name.empty() ? fmt::format("{:016x}", id) : "'" + name + "'";
+}
+
+std::string ended_text(ExitReason reason, const std::string& text) {
+  const std::string cause = text.empty() ? "" : ": " + text;
+  switch (reason) {
+    case ExitReason::normal: return "ended" + cause;
+    case ExitReason::stopped: return "was told to stop" + cause;
+    case ExitReason::exhausted: return "was given up" + cause;
+    default: return std::string(name(reason)) + cause;
+  }
+}
+
+std::string restarts_text(std::uint32_t restarts, Duration period) {
+  const double seconds = std::chrono::duration<double>(period).count();
+  return fmt::format("{} restart{} in {:g} s", restarts, restarts == 1 ? "" : "s", seconds);
+}
+
+std::string destroyed_text(const std::vector<std::string>& stragglers) {
+  std::string names;
+  for (const std::string& name : stragglers) names += (names.empty() ? "" : ", ") + name;
+  return "destroyed, since they had not ended in time: " + names;
+}
+
+}  // namespace hyperframes::detail

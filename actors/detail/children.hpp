@@ -1,0 +1,135 @@
+// The children of one actor, and what is done with them when one of them ends.
+//
+// A child's own cell counts its restarts, decides whether there is another one, and makes it. What
+// only the supervisor can do is done here: ending and beginning several of them in order. All that
+// takes time is one coroutine of the supervisor, which looks at what each child is and does the
+// next step; whatever happens meanwhile changes what it sees.
+#pragma once
+
+#include <hyperframes/actors/detail/cell.hpp>
+#include <hyperframes/actors/supervisor.hpp>
+#include <hyperframes/runtime/event.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hyperframes::detail {
+
+/// What a child's cell tells its supervisor.
+struct ChildNews {
+  enum class What : std::uint8_t {
+    began,   ///< It has started again.
+    held,    ///< Its life has ended, as it was told, and it waits.
+    failed,  ///< The same, but of itself: its siblings may have to go along.
+    ended,   ///< For good.
+  };
+  What what = What::ended;
+  Down down{};                                ///< ended
+  std::vector<Cause> causes{};                ///< ended: what led to it, without itself
+  std::vector<std::string> stragglers{};      ///< ended
+  std::uint32_t restarts = 0;                 ///< ended: within
+  Duration period{};                          ///< that
+  std::unique_ptr<SupervisionEvent> event{};  ///< failed
+};
+
+/// A place among the children; kept over the lives of its actor, and over several actors if it has
+/// a specification.
+struct Child {
+  enum class State : std::uint8_t {
+    spawning,  ///< For the first time, or after an end.
+    running,
+    ending,    ///< Was told to end, or to suspend.
+    held,      ///< Waits to be revived.
+    starting,  ///< Was revived.
+    ended,
+  };
+  std::string name;
+  Restart restart = Restart::temporary;
+  std::optional<ChildSpec> spec;
+  Address address{};
+  State state = State::spawning;
+  bool in_round = false;  ///< Has to end, and then, unless it is temporary, to begin again.
+  bool stopped = false;   ///< By hand: begins again by hand only.
+  Down down{};            ///< How it ended.
+};
+
+class Children {
+ public:
+  explicit Children(ActorCell& supervisor) noexcept : supervisor_(supervisor) {}
+  Children(const Children&) = delete;
+
+  Strategy strategy() const noexcept { return strategy_; }
+  void set_strategy(Strategy strategy);
+
+  // ---- from spawning --------------------------------------------------------
+
+  /// The youngest, which is about to be spawned.
+  std::shared_ptr<Child> expect(const SpawnOptions& options);
+  /// It was spawned, or, without an address, was not. False if nobody waits for it any more.
+  bool arrived(const std::shared_ptr<Child>& place, Address child) noexcept;
+
+  // ---- from the cell --------------------------------------------------------
+
+  /// That a child could not be kept.
+  struct Failure {
+    std::string text;
+    std::vector<Cause> causes;
+  };
+  /// If there is a failure, the supervisor's, who destroys this.
+  std::optional<Failure> take(Address child, ChildNews news) noexcept;
+  /// At the supervisor's end: tells the youngest that has not ended to stop. False if there is
+  /// none.
+  bool stop_last() noexcept;
+  void forget_all() noexcept { places_.clear(); }
+
+  // ---- for SupervisorRef: turns of the supervisor ---------------------------
+
+  Task<ActorRef> add(ChildSpec spec);
+  Task<Down> stop(std::string name, bool forget);
+  Task<ActorRef> restart(std::string name);
+  std::vector<ChildState> list() const;
+
+ private:
+  using Place = std::shared_ptr<Child>;
+  Place find(const std::string& name, const char* tried) const;
+  Place find(Address address) const noexcept;
+  bool holds(const Child& place) const noexcept;
+  void remove(const Child& place) noexcept;
+  std::optional<Failure> take_end(const Place& place, ChildNews& news) noexcept;
+  void take_failure(const Place& place, SupervisionEvent event) noexcept;
+  void take_early(Address child) noexcept;
+  Task<Address> spawn(Place place);
+  void record_by_hand(const Child& place, Decision decision);
+
+  /// Has it done, if it is not being done.
+  void begin_round() noexcept;
+  Task<void> run_round();
+  Place last_to_end() const noexcept;
+  Place first_to_begin() const noexcept;
+  void tell_to_end(Child& place) noexcept;
+
+  ActorCell& supervisor_;
+  Strategy strategy_ = Strategy::one_for_one;
+  std::vector<Place> places_;  ///< The oldest first.
+  /// Of children that have started, while who spawned them does not know it yet.
+  std::vector<std::pair<Address, ChildNews>> early_;
+  Event changed_;         ///< Pulsed when a place's state is another one.
+  bool working_ = false;  ///< `run_round` is under way.
+  bool ending_ = false;   ///< Those of the round end first.
+  Duration pause_{};      ///< Before they begin.
+};
+
+/// "'store'", or the id of an actor without a name.
+std::string title_of(const std::string& name, std::uint64_t id);
+/// "crashed: disk full", "ended".
+std::string ended_text(ExitReason reason, const std::string& text);
+/// "3 restarts in 5 s".
+std::string restarts_text(std::uint32_t restarts, Duration period);
+std::string destroyed_text(const std::vector<std::string>& stragglers);
+
+/// Starts a child, in its place if it has one. Throws as Node::spawn.
+Task<Address> spawn_child(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
+                          Address parent, std::shared_ptr<Child> place);
+
+}  // namespace hyperframes::detail

@@ -1,0 +1,137 @@
+// What supervisors decided, as others see it.
+#include <hyperframes/actors/supervision_event.hpp>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "family.hpp"
+
+using namespace actor_test;
+using hf::Decision;
+using hf::ExitReason;
+using hf::Strategy;
+using hf::Task;
+
+TEST_CASE("each decision is one event, which says who ended, why, and what is done") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const hf::RestartPolicy once{
+        .kind = hf::Restart::permanent, .intensity = 1, .period = 10s, .backoff_min = 20ms};
+    const auto a = co_await world.node.spawn<Worker>(named("a", once, 1), &journal,
+                                                     std::string("a"), Habits());
+    CHECK(world.node.events().events.empty());
+    co_await crash(&world, "a");
+    co_await crash(&world, "a");
+    const auto seen = world.node.events();
+    REQUIRE(seen.events.size() == 2);
+    const auto& first = seen.events[0];
+    CHECK(first.number == 1);
+    CHECK(first.decision == Decision::restart);
+    CHECK(first.actor == a.id());
+    CHECK(first.name == "a");
+    CHECK(first.shard == 1);
+    CHECK(first.supervisor == 0);
+    CHECK(first.reason == ExitReason::crashed);
+    CHECK(first.text == "a is broken");
+    CHECK(first.restarts == 1);
+    CHECK(first.intensity == 1);
+    CHECK(first.period == 10s);
+    CHECK(first.pause == 20ms);
+    CHECK(first.to_string() == "actor 'a' crashed: a is broken; restart 1 of 1 in 20 ms");
+    const auto& second = seen.events[1];
+    CHECK(second.decision == Decision::give_up);
+    CHECK(second.reason == ExitReason::exhausted);
+    CHECK(second.to_string() ==
+          "actor 'a' is given up after 1 restart in 10 s; last it crashed: a is broken");
+    CHECK(second.at - first.at >= 1s);
+  });
+  for (const auto& event : world.node.events().events) CHECK(log.has(event.to_string() + "\n"));
+}
+
+TEST_CASE(
+    "siblings that are restarted along are named in the event, which is one for all of them") {
+  Log log;
+  Journal journal;
+  World world(3);
+  world.run([&]() -> Task<void> {
+    hf::Supervision plan{.strategy = Strategy::rest_for_one};
+    plan.children = {worker(journal, named("a", permanent, 1)),
+                     worker(journal, named("b", permanent, 2)), worker(journal, named("c")),
+                     worker(journal, named("d", temporary))};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    co_await crash(&world, "b");
+    const auto seen = world.node.events();
+    REQUIRE(seen.events.size() == 1);
+    CHECK(seen.events[0].supervisor == root.id());
+    CHECK(seen.events[0].strategy == Strategy::rest_for_one);
+    CHECK(seen.events[0].along == std::vector<std::string>{"'c'"});
+    CHECK(seen.events[0].to_string() ==
+          "actor 'b' crashed: b is broken; restart 1 of 20 in 10 ms, with 'c' (rest_for_one)");
+  });
+}
+
+TEST_CASE("what is done by hand is an event too, and what ends as it should is none") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    hf::Supervision plan{.children = {worker(journal, named("a", permanent, 1)),
+                                      worker(journal, named("b", temporary))}};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    co_await tell(ref(world, "b"), "finish");
+    co_await root.restart("a");
+    co_await root.remove("a");
+    world.node.stop(root);
+    co_await world.node.join(root);
+    const auto seen = world.node.events();
+    REQUIRE(seen.events.size() == 2);
+    CHECK(seen.events[0].by_hand);
+    CHECK(seen.events[0].to_string() == "actor 'a' is restarted by hand");
+    CHECK(seen.events[1].to_string() == "actor 'a' is stopped by hand");
+  });
+}
+
+TEST_CASE("a node keeps the latest events, and says how many are lost to who asks for older ones") {
+  Log log;
+  Journal journal;
+  hf::Node::Options options;
+  options.kept_events = 3;
+  World world(1, options);
+  world.run([&]() -> Task<void> {
+    co_await world.node.spawn<Worker>(named("a"), &journal, std::string("a"), Habits());
+    for (int i = 0; i < 5; ++i) co_await crash(&world, "a");
+    auto seen = world.node.events();
+    CHECK(seen.latest == 5);
+    CHECK(seen.lost == 2);
+    REQUIRE(seen.events.size() == 3);
+    CHECK(seen.events.front().number == 3);
+    CHECK(seen.events.back().number == 5);
+    seen = world.node.events(4);
+    CHECK(seen.lost == 0);
+    REQUIRE(seen.events.size() == 1);
+    CHECK(seen.events[0].number == 5);
+    seen = world.node.events(5);
+    CHECK(seen.events.empty());
+    CHECK(seen.latest == 5);
+  });
+}
+
+TEST_CASE("a node's report has the latest events, as text and as JSON") {
+  Log log;
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    co_await world.node.spawn<Worker>(named("a"), &journal, std::string("a"), Habits());
+    for (int i = 0; i < 3; ++i) co_await crash(&world, "a");
+    const auto report = co_await world.node.inspect({.events = 2});
+    REQUIRE(report.events.size() == 2);
+    CHECK(report.events[0].number == 2);
+    CHECK(report.to_string().find("ago: actor 'a' crashed: a is broken; restart 3 of 20 in") !=
+          std::string::npos);
+    const std::string json = report.to_json();
+    CHECK(json.find(R"("decision":"restart")") != std::string::npos);
+    CHECK(json.find(R"("number":3)") != std::string::npos);
+    CHECK(json.find(R"("number":1,)") == std::string::npos);
+  });
+}

@@ -1,0 +1,281 @@
+// Children that are added, stopped, restarted and removed while their supervisor runs.
+#include <catch2/catch_test_macros.hpp>
+#include <hyperframes/actors/supervisor.hpp>
+
+#include "family.hpp"
+
+using namespace actor_test;
+using hf::Errc;
+using hf::ExitReason;
+using hf::Strategy;
+using hf::SupervisorRef;
+using hf::Task;
+using State = hf::ChildState::State;
+
+namespace {
+
+/// A supervisor on shard 1 of children on shards 0 and 1, asked from shard 0.
+Task<SupervisorRef> family(World* world, Journal* journal, Strategy strategy) {
+  hf::Supervision plan{.strategy = strategy};
+  plan.children = {worker(*journal, named("a", permanent, 0)),
+                   worker(*journal, named("b", permanent, 1))};
+  const auto root =
+      co_await world->node.spawn<hf::Supervisor>({.name = "root", .shard = 1}, std::move(plan));
+  journal->lines.clear();
+  co_return root;
+}
+
+}  // namespace
+
+TEST_CASE("a child that is added is the youngest, and is supervised as the others are") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::rest_for_one);
+    const auto c = co_await root.add(worker(journal, named("c")), soon());
+    CHECK(c == ref(world, "c"));
+    co_await crash(&world, "b");
+    CHECK(text(journal) == "+c !b -c +b +c");
+    journal.lines.clear();
+    world.node.stop(root);
+    co_await world.node.join(root);
+    CHECK(text(journal) == "-c -b -a");
+  });
+}
+
+TEST_CASE("adding throws what the child's start throws, and then there is no such child") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_all);
+    std::string what;
+    try {
+      co_await root.add(worker(journal, named("c"), {.never_starts = true}));
+    } catch (const std::runtime_error& error) {
+      what = error.what();
+    }
+    CHECK(what == "c does not start");
+    CHECK((co_await root.children()).size() == 2);
+    co_await root.add(worker(journal, named("c")));  // its name is free
+    CHECK(text(journal) == "?c +c");
+  });
+}
+
+TEST_CASE("a name that a child has is refused to another one, and so is none at all") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    CHECK(co_await code_of(root.add(worker(journal, named("a")))) == Errc::already_exists);
+    std::error_code code;
+    try {
+      co_await root.add(worker(journal, named("")));
+    } catch (const hf::Error& error) {
+      code = error.code();
+    }
+    CHECK(code == Errc::invalid_argument);
+    CHECK(journal.lines.empty());
+  });
+}
+
+TEST_CASE(
+    "what was added is gone when its supervisor is restarted, which begins as it was planned") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const hf::RestartPolicy never{.kind = hf::Restart::permanent, .intensity = 0};
+    hf::Supervision pool{.children = {worker(journal, named("planned"))}};
+    hf::Supervision plan{.children = {supervisor(named("pool", permanent, 1), pool)}};
+    co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    const auto pool_ref = world.node.find<hf::Supervisor>("pool").value();
+    co_await pool_ref.add(worker(journal, named("added", never)));
+    journal.lines.clear();
+    co_await crash(&world, "added");
+    CHECK(text(journal) == "!added -planned +planned");
+    const auto children = co_await pool_ref.children();
+    REQUIRE(children.size() == 1);
+    CHECK(children[0].name == "planned");
+  });
+}
+
+TEST_CASE("a child that is stopped by hand stays down when its siblings are restarted") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_all);
+    const auto down = co_await root.stop("a");
+    CHECK(down.reason == ExitReason::stopped);
+    CHECK(down.name == "a");
+    co_await crash(&world, "b");
+    CHECK(text(journal) == "-a !b +b");
+    const auto children = co_await root.children();
+    REQUIRE(children.size() == 2);
+    CHECK(children[0].state == State::ended);
+    CHECK(children[1].state == State::running);
+    co_await root.stop("a");  // once more changes nothing
+    CHECK(text(journal) == "-a !b +b");
+  });
+}
+
+TEST_CASE("a child that had ended is started again by hand, in the place that it had") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::rest_for_one);
+    co_await root.stop("a");
+    const auto a = co_await root.restart("a");
+    CHECK(a == ref(world, "a"));
+    journal.lines.clear();
+    co_await crash(&world, "a");
+    CHECK(text(journal) == "!a -b +a +b");  // it is the older one still
+  });
+}
+
+TEST_CASE("a restart by hand keeps the reference, uses up no restart, and touches nobody else") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const hf::RestartPolicy once{.kind = hf::Restart::permanent, .intensity = 1, .period = 1h};
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("a", once, 1)), worker(journal, named("b"))};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    const auto a = ref(world, "a");
+    CHECK(co_await add(a, 5) == 5);
+    journal.lines.clear();
+    for (int i = 0; i < 3; ++i) CHECK(co_await root.restart("a") == a);
+    CHECK(text(journal) == "-a +a -a +a -a +a");
+    CHECK(co_await add(a, 1) == 1);
+    co_await crash(&world, "a");  // the one that it has
+    CHECK(co_await add(a, 1) == 1);
+  });
+}
+
+TEST_CASE("a child is restarted by hand while it pauses after a crash, at once") {
+  for (const auto strategy : {Strategy::one_for_one, Strategy::one_for_all}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, strategy]() -> Task<void> {
+      hf::RestartPolicy slow = permanent;
+      slow.backoff_min = slow.backoff_max = 10s;
+      hf::Supervision plan{.strategy = strategy};
+      plan.children = {worker(journal, named("a", slow, 1))};
+      const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+      co_await crash(&world, "a");
+      CHECK(text(journal) == "+a !a");
+      const hf::Time begun = hf::Clock::now();
+      co_await root.restart("a", soon());
+      // One of a group waits for the group.
+      if (strategy == Strategy::one_for_one) CHECK(hf::Clock::now() - begun < 100ms);
+      CHECK(text(journal) == "+a !a +a");
+      co_await hf::sleep_for(20s);
+      CHECK(text(journal) == "+a !a +a");
+    });
+  }
+}
+
+TEST_CASE("a temporary child is not restarted by hand") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    co_await root.add(worker(journal, named("c", temporary)));
+    CHECK(co_await code_of(root.restart("c")) == Errc::invalid_argument);
+    CHECK(co_await add(ref(world, "c"), 1) == 1);
+  });
+}
+
+TEST_CASE("a child that is removed is ended and forgotten, and its name is free") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_all);
+    co_await root.remove("a");
+    CHECK((co_await root.children()).size() == 1);
+    CHECK(co_await code_of(root.restart("a")) == Errc::not_found);
+    co_await root.add(worker(journal, named("a")));
+    CHECK(text(journal) == "-a +a");
+    co_await root.stop("a");
+    co_await root.remove("a");  // one that had ended, too
+    CHECK((co_await root.children()).size() == 1);
+  });
+}
+
+TEST_CASE("who asks for a child that there is not learns which ones there are") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    std::string what;
+    try {
+      co_await root.stop("c");
+    } catch (const hf::Error& error) {
+      CHECK(error.is(Errc::not_found));
+      what = error.what();
+    }
+    CHECK(what.find("it has 'a', 'b'") != std::string::npos);
+  });
+}
+
+TEST_CASE("a child that takes longer to end than the asker waits is stopped all the same") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    hf::SpawnOptions options = named("slow");
+    options.shutdown = 10s;
+    co_await root.add(worker(journal, std::move(options), {.ends_in = 3s}));
+    CHECK(co_await code_of(root.remove("slow", hf::within(1s))) == Errc::deadline_exceeded);
+    co_await hf::sleep_for(3s);
+    CHECK(journal.lines.back() == "-slow");
+    CHECK((co_await root.children()).size() == 2);
+  });
+}
+
+TEST_CASE("a child that had to be destroyed is removed, and who asked is told") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    hf::SpawnOptions options = named("stuck", permanent, 1);
+    options.shutdown = 1s;
+    co_await root.add(worker(journal, std::move(options), {.ends_in = 1h}));
+    const auto down = co_await root.remove("stuck");
+    CHECK(down.text == "destroyed, since they had not ended in time: 'stuck'");
+  });
+}
+
+TEST_CASE("a supervisor that has ended, or ends meanwhile, says so to who asks") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+    hf::SpawnOptions options = named("slow");
+    options.shutdown = 10s;
+    co_await root.add(worker(journal, std::move(options), {.ends_in = 3s}));
+    hf::Scope scope;
+    auto asks = [](SupervisorRef root) -> Task<void> {
+      CHECK(co_await code_of(root.restart("slow", soon())) == Errc::actor_down);
+    };
+    scope.spawn(asks(root));
+    co_await settle();
+    world.node.stop(root);
+    co_await scope.join();
+    co_await world.node.join(root);
+    CHECK(co_await code_of(root.children()) == Errc::actor_down);
+    CHECK(co_await code_of(SupervisorRef().children()) == Errc::invalid_argument);
+  });
+}
