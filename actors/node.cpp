@@ -304,6 +304,12 @@ Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_pt
   return spawn_on(&here, &there, std::move(request));
 }
 
+SupervisionEvents NodeCore::events_since(std::uint64_t after) const {
+  SupervisionEvents seen = events.since(after, options.kept_events);
+  seen.now = Clock::now();
+  return seen;
+}
+
 void NodeCore::record(SupervisionEvent event) noexcept {
   const std::string text = event.to_string();
   if (event.decision == Decision::give_up || event.reason == ExitReason::crashed) {
@@ -340,11 +346,7 @@ Task<NodeReport> Node::inspect(InspectOptions options) const {
   co_return co_await inspection->result();
 }
 
-SupervisionEvents Node::events(std::uint64_t after) const {
-  SupervisionEvents seen = core_->events.since(after, core_->options.kept_events);
-  seen.now = Clock::now();
-  return seen;
-}
+SupervisionEvents Node::events(std::uint64_t after) const { return core_->events_since(after); }
 
 NodeReport Node::inspect_from_outside(InspectOptions options) const {
   if (Shard::current())

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <hyperframes/runtime/exposition.hpp>
@@ -227,8 +228,11 @@ class HttpServer::Server final : public httplib::Server {
       return refuse_others(request, reply);
     });
     for (const Page& page : pages_)
-      Get(page.path.c_str(), [&page](const httplib::Request&, httplib::Response& reply) {
-        reply.set_content(page.text(), page.type.c_str());
+      Get(page.path.c_str(), [&page](const httplib::Request& request, httplib::Response& reply) {
+        const std::string wanted = request.get_param_value("after");
+        std::uint64_t after = 0;
+        std::from_chars(wanted.data(), wanted.data() + wanted.size(), after);
+        reply.set_content(page.text(after), page.type.c_str());
       });
   }
 

@@ -1,12 +1,13 @@
 // A few pages over HTTP, for programs of this host.
 //
-//   HttpServer server("127.0.0.1", 9464, {{"/metrics", "text/plain", [&] { return metrics(); }}});
+//   HttpServer server("127.0.0.1", 9464, {{"/metrics", "text/plain", [&](auto) { return metrics(); }}});
 //   server.port();                                   // the one that was picked, if 0 was wanted
 //
 // Whoever asks costs others little: how many connections there are, how much they send and how
 // long they take is limited, and what is over that is closed. Its threads take no signals.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,7 +19,9 @@ class HttpServer {
  public:
   struct Page {
     std::string path, type;
-    std::function<std::string()> text;  ///< On a thread of the server's, of which there are a few.
+    /// On a thread of the server's, of which there are a few. With what the request gives as
+    /// `after`: a number, or 0.
+    std::function<std::string(std::uint64_t after)> text;
   };
 
   /// Serves until its end, which cuts connections off. `host` is a loopback address or localhost.

@@ -67,6 +67,8 @@ class NodeCore final : public net::MessageHandler, public Witness {
   const Page* page() const noexcept { return page_.get(); }
   /// Keeps and logs what a supervisor has decided. From any shard.
   void record(SupervisionEvent event) noexcept;
+  /// After that number. On any thread.
+  SupervisionEvents events_since(std::uint64_t after) const;
   std::atomic<int> inspections{0};  ///< That still look at a shard's part.
 
   Node& node;

@@ -21,6 +21,8 @@ constexpr const char* index_text =
     "A node of Hyperframes.\n"
     "  /metrics  for Prometheus\n"
     "  /actors   what its actors do, as JSON (hyperframes actors, hyperframes top)\n"
+    "  /events   what supervisors decided, as JSON (hyperframes events); ?after=NUMBER: since "
+    "then\n"
     "  /dump     the same for people\n";
 
 /// A text that is made anew 20 times a second at most, so that many who ask cost the shards no more
@@ -65,10 +67,11 @@ class Page::Server {
       : core_(core),
         sampler_(core.runtime),
         http_(endpoint.host, endpoint.port,
-              {{"/", "text/plain", [] { return std::string(index_text); }},
-               {"/metrics", Exposition::type, [this] { return metrics_.get(); }},
-               {"/actors", "application/json", [this] { return actors_.get(); }},
-               {"/dump", "text/plain; charset=utf-8", [this] { return dump_.get(); }}}) {}
+              {{"/", "text/plain", [](auto) { return std::string(index_text); }},
+               {"/metrics", Exposition::type, [this](auto) { return metrics_.get(); }},
+               {"/actors", "application/json", [this](auto) { return actors_.get(); }},
+               {"/events", "application/json", [this](auto after) { return events(after); }},
+               {"/dump", "text/plain; charset=utf-8", [this](auto) { return dump_.get(); }}}) {}
   int port() const noexcept { return http_.port(); }
 
  private:
@@ -78,7 +81,7 @@ class Page::Server {
   std::string metrics() {
     InspectOptions options;
     options.metrics = true;
-    options.tasks_per_shard = options.turns_per_actor = 0;
+    options.tasks_per_shard = options.turns_per_actor = options.events = 0;
     return metrics_text(look(options));
   }
   // Only who looks at the actors' shares of their shards has them measured.
@@ -87,6 +90,9 @@ class Page::Server {
     sampler_.add_to(report);
     return report.to_json();
   }
+
+  // No shard is asked for them; nor the Node, which may not be whole yet.
+  std::string events(std::uint64_t after) { return core_.events_since(after).to_json(); }
 
   NodeCore& core_;
   Sampler sampler_;

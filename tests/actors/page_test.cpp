@@ -136,6 +136,30 @@ TEST_CASE("a node shows its actors as JSON and as text, and its metrics to Prome
   CHECK(get(address, "/nosuch").head.starts_with("HTTP/1.1 404"));
 }
 
+TEST_CASE("a node shows what its supervisors decided, all of it or since a number") {
+  hf::test::CapturedLog log;
+  hf::Runtime runtime({.shards = 2});
+  const auto node = node_with_page(runtime);
+  runtime.run([&](hf::Runtime&) -> Task<void> {
+    for (const char* name : {"first", "second"}) {
+      const auto made = co_await node->spawn<Counter>({.name = name, .shard = 1}, nullptr);
+      CHECK(co_await code_of<demo::Nothing>(made.crash({.name = "bang"})) == hf::Errc::actor_down);
+      co_await node->join(made);
+    }
+  });
+  const std::string address = node->http_address();
+  const Answer all = get(address, "/events");
+  CHECK(contains(all.head, "application/json"));
+  CHECK(contains(all.body, "\"latest\":2"));
+  CHECK(contains(all.body, "actor 'first' crashed: bang"));
+  CHECK(contains(all.body, "actor 'second' crashed: bang"));
+  const Answer since = get(address, "/events?after=1");
+  CHECK(!contains(since.body, "'first'"));
+  CHECK(contains(since.body, "'second'"));
+  CHECK(contains(get(address, "/events?after=2").body, "\"events\":[]"));
+  CHECK(contains(get(address, "/events?after=nonsense").body, "'first'"));
+}
+
 TEST_CASE("promtool finds nothing to complain of in a node's metrics") {
   if (status_of("command -v promtool > /dev/null") != 0)
     SKIP("promtool is missing; on Debian: apt-get install prometheus");
