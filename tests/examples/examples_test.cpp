@@ -79,7 +79,7 @@ TEST_CASE("the counter example says what is wrong when nobody listens") {
 TEST_CASE("the examples explain themselves") {
   for (const char* program :
        {EXAMPLE_CHANNEL_DUPLEX, EXAMPLE_CHANNEL_PLAIN, EXAMPLE_COUNTER, EXAMPLE_INBOX,
-        EXAMPLE_PRIMER, EXAMPLE_READINGS, EXAMPLE_SUPERVISED}) {
+        EXAMPLE_PRIMER, EXAMPLE_READINGS, EXAMPLE_SUPERVISED, EXAMPLE_SUPERVISION_TREE}) {
     Program help({program, "--help"});
     CHECK(help.line().starts_with("usage: "));
     help.rest();
@@ -108,6 +108,33 @@ TEST_CASE("the supervised example crashes, comes back, and is given up in the en
         "divider is down (exhausted): division by zero\n"
         "8 / 2 failed: the actor has ended\n");
   CHECK(supervised.wait() == 0);
+}
+
+TEST_CASE(
+    "the supervision tree's parts begin again with what they depend on, up to the root's end") {
+  Program tree({EXAMPLE_SUPERVISION_TREE});
+  CHECK(tree.rest() ==
+        "  store starts\n  index starts\n  answers-1 starts\n  answers-2 starts\n"
+        "answers-1, what is there?\n  question 1 to answers-1\n"
+        "answers-1, break\n  answers-1 starts\n"
+        "index, break\n  answers-2 ends\n  answers-1 ends\n"
+        "  index starts\n  answers-1 starts\n  answers-2 starts\n"
+        "by hand\nstore, what is there?\n  question 1 to store\n"
+        "  store ends\n  store starts, and goes on\n  statistics starts\n"
+        "  there is store\n  there is index\n  there is pool\n  there is statistics\n"
+        "index, break\n  statistics ends\n  answers-2 ends\n  answers-1 ends\n"
+        "  index starts\n  answers-1 starts\n  answers-2 starts\n  statistics starts\n"
+        "index, break\n  statistics ends\n  answers-2 ends\n  answers-1 ends\n  store ends\n"
+        "actor 'answers-1' crashed: answers-1 is broken; restart 1 of 2 in 10 ms\n"
+        "actor 'index' crashed: index is broken; restart 1 of 2 in 10 ms, with 'pool' "
+        "(rest_for_one)\n"
+        "actor 'store' is restarted by hand\n"
+        "actor 'index' crashed: index is broken; restart 2 of 2 in 20 ms, with 'pool', "
+        "'statistics' (rest_for_one)\n"
+        "actor 'index' is given up after 2 restarts in 60 s; last it crashed: index is broken\n"
+        "actor 'root' crashed: child 'index' was given up after 2 restarts in 60 s: "
+        "index is broken\n");
+  CHECK(tree.wait() == 0);
 }
 
 TEST_CASE("a level that the log does not know is named, and turns nothing off") {
