@@ -21,6 +21,7 @@ void add_movielens_command(CLI::App& app);
 void add_baseline_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_actors_command(CLI::App& app);
+void add_events_command(CLI::App& app);
 void add_top_command(CLI::App& app);
 void add_perf_command(CLI::App& app);
 

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   tools::add_audit_command(app);
   tools::add_cert_command(app);
   tools::add_actors_command(app);
+  tools::add_events_command(app);
   tools::add_top_command(app);
   tools::add_perf_command(app);
   try {

@@ -50,7 +50,7 @@ TEST_CASE("the README's server shows what it does as it says") {
       {"/tmp/ps", scene.path("ps")},
       {"127.0.0.1:9464", page}};
   const auto commands = commands_behind("## Seeing what runs");
-  REQUIRE(commands.size() == 3);
+  REQUIRE(commands.size() == 4);
   Arguments serve = adapted(commands[0], replacements);
   serve.insert(serve.end(), {"--listen", "127.0.0.1:0"});  // by default it is port 6000
   Process& server = scene.start("server", serve);
@@ -66,6 +66,9 @@ TEST_CASE("the README's server shows what it does as it says") {
     CHECK(contains(shown.output(), "ps/shard/15"));
     CHECK(contains(shown.output(), "waits on"));
   }
+  Process& events = scene.start("events", adapted(commands[3], replacements));
+  scene.require_success(events);
+  CHECK(contains(events.output(), "nothing was decided so far"));
 }
 
 TEST_CASE("the README's measurement of a connection runs, and finds every byte right") {

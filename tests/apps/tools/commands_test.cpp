@@ -105,6 +105,9 @@ TEST_CASE("a command line that is not understood is answered in one line, with s
   refuses("hyperframes inspect data --nosuch", "there is no option --nosuch");
   refuses("hyperframes actors", "ADDRESS is required");
   refuses("hyperframes actors a:1 --interval -1", "'-1' is no number from 0 to 3600");
+  refuses("hyperframes events", "ADDRESS is required");
+  refuses("hyperframes events a:1 --interval 0", "'0' is no number from 0.05 to 3600");
+  refuses("hyperframes events a:1 --after -1", "'-1' is no whole number");
   refuses("hyperframes top", "ADDRESS is required");
   refuses("hyperframes perf nonsense://x", "there is no scheme 'nonsense'");
   refuses("hyperframes perf tcp://a:1 --listen --connect", "--listen");

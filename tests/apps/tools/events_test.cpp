@@ -1,0 +1,108 @@
+// `hyperframes events` beside a node of this process.
+#include <catch2/catch_test_macros.hpp>
+#include <hyperframes/actors/supervisor.hpp>
+#include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/runtime.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tool.hpp"
+
+using namespace hyperframes;
+using tools_test::contains;
+using tools_test::Outcome;
+using tools_test::run;
+using tools_test::succeed;
+using tools_test::WorkFolder;
+
+namespace {
+
+/// A node whose supervisor has a child named "pool", which is restarted by hand.
+class Supervised {
+ public:
+  Supervised() : runtime_({.shards = 1}) {
+    log::set_sink([](log::Level, std::string_view) {});
+    Node::Options options;
+    options.http_address = "127.0.0.1:0";
+    try {
+      node_ = std::make_unique<Node>(runtime_, options);
+    } catch (const Error& error) {
+      log::set_sink({});
+      if (error.is(Errc::unsupported)) SKIP(error.what());
+      throw;
+    }
+    root_ = runtime_.run([this](Runtime&) {
+      SpawnOptions pool;
+      pool.name = "pool";
+      pool.restart.kind = Restart::permanent;
+      return node_->spawn<Supervisor>(
+          "root", Supervision{.children = {child<Supervisor>(pool, Supervision())}});
+    });
+  }
+  ~Supervised() { log::set_sink({}); }
+  Supervised(const Supervised&) = delete;
+
+  std::string address() const { return node_->http_address(); }
+  void restart() {
+    runtime_.run([this](Runtime&) { return root_.restart("pool"); });
+  }
+
+ private:
+  Runtime runtime_;
+  std::unique_ptr<Node> node_;
+  SupervisorRef root_;
+};
+
+}  // namespace
+
+TEST_CASE("events are shown with their times, or as lines of JSON, from a number on") {
+  Supervised program;
+  const WorkFolder folder;
+  CHECK(contains(succeed(folder, "hyperframes events " + program.address()).text,
+                 "nothing was decided so far"));
+  program.restart();
+  program.restart();
+  const std::string text = succeed(folder, "hyperframes events " + program.address()).text;
+  INFO(text);
+  CHECK(contains(text, ":"));
+  CHECK(contains(text, "  shard 0  actor 'pool' is restarted by hand\n"));
+  const Outcome lines = succeed(folder, "hyperframes events --json --after 1 " + program.address());
+  const auto event = nlohmann::json::parse(lines.text);  // one
+  CHECK(event.at("number") == 2);
+  CHECK(event.at("decision") == "restart");
+  CHECK(event.at("by_hand") == true);
+}
+
+TEST_CASE("followed, events are printed as they come") {
+  Supervised program;
+  const WorkFolder folder;
+  program.restart();
+  std::thread later([&] {
+    // The second one comes once the first one was printed.
+    while (folder.read("printed").empty())
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    program.restart();
+  });
+  const Outcome outcome = run(folder,
+                              "touch printed; timeout 60 hyperframes events --follow "
+                              "--interval 0.05 --json " +
+                                  program.address() +
+                                  " > printed & followed=$!; "
+                                  "until [ $(wc -l < printed) = 2 ]; do sleep 0.05; "
+                                  "kill -0 $followed || exit 3; done; "
+                                  "kill $followed; cat printed");
+  later.join();
+  INFO(outcome.text);
+  CHECK(outcome.status == 0);
+  CHECK(contains(outcome.text, "\"number\":1"));
+  CHECK(contains(outcome.text, "\"number\":2"));
+}
+
+TEST_CASE("who does not answer is named, and so is what is no node") {
+  const WorkFolder folder;
+  const Outcome nobody = run(folder, "hyperframes events 127.0.0.1:1");
+  CHECK(nobody.status == 1);
+  CHECK(contains(nobody.text, "ask the node at http://127.0.0.1:1/events"));
+}
