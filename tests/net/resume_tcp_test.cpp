@@ -1,5 +1,6 @@
 // Sessions whose connections break, on real TCP: through a proxy that resets or freezes them, and
 // with peers that are not what they say.
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
@@ -272,15 +273,19 @@ TEST_CASE("with a peer that does not know how, a connection that breaks is the s
   }
   RawListener listener;
   Node client;
-  std::thread server([&] {
+  std::atomic<bool> connected = false;
+  std::jthread server([&] {
     RawPeer peer = listener.accept();
     auto challenge = a_challenge(6);
     challenge.node.capabilities = 0;
     peer.let_in(challenge);
     peer.receive_frame();
+    // Who is connecting and sees the session end already connects anew.
+    eventually([&] { return connected.load(); });
     peer.reset();
   });
   client.connect(listener.endpoint());
+  connected = true;
   server.join();
   REQUIRE(eventually([&] { return client.handler.down_count == 1; }));
   CHECK(client.handler.downs()[0].code == hf::Errc::peer_lost);
