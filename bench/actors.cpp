@@ -278,6 +278,10 @@ void add_actor_rows(Runner& runner) {
   runner.leave_out("CAF", "libcaf-dev, of version 0.17, was not found when this was configured");
 #endif
   auto places = std::make_shared<Places>();
+  const auto add = [&runner, places](Row row) {
+    row.finish = [places] { places->close(); };
+    runner.add(std::move(row));
+  };
   auto on_one = [places](auto function) {
     return [places, function] {
       Place& place = places->of(1);
@@ -291,24 +295,23 @@ void add_actor_rows(Runner& runner) {
   };
   const std::string on =
       "typed dispatch, bounds, deadlines and counters are on; handlers are plain functions";
-  runner.add({.group = "actors",
-              .name = "one-way struct message, one shard",
-              .unit = "ns",
-              .subject = on_one([](Place& place) { return one_way_structs(place.here); }),
-              .peer = caf(
-                  places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0.125),
-              .floor = {{"a bare coroutine inbox", bare(false), 4}},
-              .note = on});
-  runner.add({.group = "actors",
-              .name = "one-way struct message to a coroutine, one shard",
-              .unit = "ns",
-              .subject = on_one([](Place& place) { return one_way_structs(place.coroutine); }),
-              .peer = caf(
-                  places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0),
-              .floor = {{"a bare coroutine inbox", bare(false), 0}},
-              .note = "the same with a handler that may wait, so each call of it has a frame"});
-  runner.add(
-      {.group = "actors",
+  add({.group = "actors",
+       .name = "one-way struct message, one shard",
+       .unit = "ns",
+       .subject = on_one([](Place& place) { return one_way_structs(place.here); }),
+       .peer = caf(
+           places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0.125),
+       .floor = {{"a bare coroutine inbox", bare(false), 4}},
+       .note = on});
+  add({.group = "actors",
+       .name = "one-way struct message to a coroutine, one shard",
+       .unit = "ns",
+       .subject = on_one([](Place& place) { return one_way_structs(place.coroutine); }),
+       .peer = caf(
+           places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 8); }, 0),
+       .floor = {{"a bare coroutine inbox", bare(false), 0}},
+       .note = "the same with a handler that may wait, so each call of it has a frame"});
+  add({.group = "actors",
        .name = "round trip of structs, one shard",
        .unit = "ns",
        .subject = on_one([](Place& place) { return round_trip_structs(place.here, messages); }),
@@ -316,49 +319,47 @@ void add_actor_rows(Runner& runner) {
            places, [](unsigned threads) { return caf_peer::round_trip_ns(threads, 8); }, 0.125),
        .floor = {{"a bare coroutine inbox", bare(true), 4}},
        .note = on});
-  runner.add({.group = "actors",
-              .name = "one-way small table, one shard",
-              .unit = "ns",
-              .subject = on_one([](Place& place) { return one_way_tables(place.here); }),
-              .peer = caf(
-                  places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 32); }, 0.25),
-              .note = "32 bytes of text, built with FlatBuffers for each message"});
-  runner.add(
-      {.group = "actors",
+  add({.group = "actors",
+       .name = "one-way small table, one shard",
+       .unit = "ns",
+       .subject = on_one([](Place& place) { return one_way_tables(place.here); }),
+       .peer = caf(
+           places, [](unsigned threads) { return caf_peer::one_way_ns(threads, 32); }, 0.25),
+       .note = "32 bytes of text, built with FlatBuffers for each message"});
+  add({.group = "actors",
        .name = "round trip of small tables, one shard",
        .unit = "ns",
        .subject = on_one([](Place& place) { return round_trip_tables(place.here, messages); }),
        .peer = caf(
            places, [](unsigned threads) { return caf_peer::round_trip_ns(threads, 32); }, 0.25),
        .note = "32 bytes of text, built for each request; the answer is what came"});
-  runner.add({.group = "actors",
-              .name = "cross-shard round trip, polling",
-              .unit = "ns",
-              .subject =
-                  [places] {
-                    Place& place = places->of(2);
-                    return place.runtime.run(
-                        [&](Runtime&) { return round_trip_structs(place.there, messages / 10); });
-                  },
-              .floor = {{"a bare cache line between two threads", bare_cache_line_round_trip, 2.5}},
-              .note = "an ask to an actor on the other shard"});
-  runner.add(
-      {.group = "actors",
+  add({.group = "actors",
+       .name = "cross-shard round trip, polling",
+       .unit = "ns",
+       .subject =
+           [places] {
+             Place& place = places->of(2);
+             return place.runtime.run(
+                 [&](Runtime&) { return round_trip_structs(place.there, messages / 10); });
+           },
+       .floor = {{"a bare cache line between two threads", bare_cache_line_round_trip, 2.5}},
+       .note = "an ask to an actor on the other shard"});
+  add({.group = "actors",
        .name = "spawn and join",
        .unit = "ns",
        .subject = on_one([](Place& place) { return spawn_and_join(place.node); }),
        .peer =
            caf(places, [](unsigned threads) { return caf_peer::spawn_join_ns(threads); }, 0.25)});
-  runner.add({.group = "actors",
-              .name = "resident memory of an idle actor",
-              .unit = "bytes",
-              .subject = idle_actor_bytes,
-              .peer = caf(
-                  places, [](unsigned) { return caf_peer::idle_actor_bytes(100'000); }, 0),
-              .floor = {{"the bound", [] { return 512.0; }, 1}},
-              .rounds = 1,
-              .note = "with its mailbox, over a million of them; the peer 100,000, of which a "
-                      "million take minutes to end"});
+  add({.group = "actors",
+       .name = "resident memory of an idle actor",
+       .unit = "bytes",
+       .subject = idle_actor_bytes,
+       .peer = caf(
+           places, [](unsigned) { return caf_peer::idle_actor_bytes(100'000); }, 0),
+       .floor = {{"the bound", [] { return 512.0; }, 1}},
+       .rounds = 1,
+       .note = "with its mailbox, over a million of them; the peer 100,000, of which a "
+               "million take minutes to end"});
 }
 
 }  // namespace hyperframes::bench

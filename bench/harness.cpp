@@ -23,6 +23,18 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+/// False if this process goes on computing while nothing is measured: a shard that polls, say,
+/// would slow every row and every peer behind the one that forgot it.
+bool becomes_idle() {
+  using namespace std::chrono_literals;
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    const double start = now_ns(), before = cpu_seconds();
+    std::this_thread::sleep_for(20ms);
+    if ((cpu_seconds() - before) * 1e9 < (now_ns() - start) / 10) return true;
+  }
+  return false;
+}
+
 std::string number(double value) {
   if (std::isnan(value)) return "-";
   const double size = std::abs(value);
@@ -96,7 +108,6 @@ Runner::Result Runner::measure(const Row& row) const {
     if (row.peer) peer.push_back(peer_value);
     if (row.floor) floor.push_back(floor_value);
   }
-  if (row.finish) row.finish();
   return {&row, median(own), median(peer), median(floor)};
 }
 
@@ -111,6 +122,11 @@ void Runner::measure_all(std::vector<Result>& results) {
     } catch (const std::exception& error) {
       failed_.emplace_back(name, error.what());
     }
+    if (row.finish) row.finish();
+    if (!becomes_idle())
+      failed_.emplace_back(name,
+                           "what it started still takes a core, so the rows behind it tell "
+                           "nothing; its finish should end that");
   }
   fmt::print(stderr, "\r\033[K");
 }

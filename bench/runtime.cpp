@@ -4,7 +4,6 @@
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/socket.hpp>
-#include <memory>
 
 #include "floors.hpp"
 #include "harness.hpp"
@@ -35,8 +34,12 @@ struct Bouncer : hyperframes::detail::Work {
   std::promise<double>& done;
 };
 
-double cross_shard_round_trip(Runtime& runtime) {
+// Each runtime here ends with its round: shards that poll take the cores of whatever is measured
+// beside them, floors and the other rows too.
+
+double cross_shard_round_trip() {
   constexpr int trips = 100'000;
+  Runtime runtime(polling(2));
   std::promise<double> done;
   auto ended = done.get_future();
   Bouncer bouncer(runtime.shard(0), runtime.shard(1), trips, done);
@@ -70,7 +73,8 @@ Task<double> send_messages(int descriptor, int count) {
   co_return took / count / 1000;
 }
 
-double socket_round_trip(Runtime& runtime, unsigned server_shard, int count) {
+double socket_round_trip(const Runtime::Options& options, unsigned server_shard, int count) {
+  Runtime runtime(options);
   int server = -1;
   const int client = connected_pair(server);
   return runtime.run([=](Runtime& runtime) -> Task<double> {
@@ -83,25 +87,23 @@ double socket_round_trip(Runtime& runtime, unsigned server_shard, int count) {
 }  // namespace
 
 void add_runtime_rows(Runner& runner) {
-  auto polled = std::make_shared<Runtime>(polling(2));
-  auto sleeping = std::make_shared<Runtime>(Runtime::Options{.shards = 2, .pin_threads = true});
   runner.add({.group = "runtime",
               .name = "cross-shard round trip, polling",
               .unit = "ns",
-              .subject = [polled] { return cross_shard_round_trip(*polled); },
+              .subject = cross_shard_round_trip,
               .floor = {{"a bare cache line between two threads", bare_cache_line_round_trip, 2.5}},
               .note = "a work item posted to the other shard and back"});
   runner.add(
       {.group = "runtime",
        .name = "socket 64 B round trip, polling",
        .unit = "us",
-       .subject = [polled] { return socket_round_trip(*polled, 1, 20'000); },
+       .subject = [] { return socket_round_trip(polling(2), 1, 20'000); },
        .floor = {{"a raw io_uring loop", [] { return raw_round_trip_us(true, 20'000); }, 1.25}},
        .note = "two shards, loopback TCP, sockets of the runtime without sessions"});
   runner.add({.group = "runtime",
               .name = "socket 64 B round trip, one shard",
               .unit = "us",
-              .subject = [polled] { return socket_round_trip(*polled, 0, 20'000); },
+              .subject = [] { return socket_round_trip(polling(2), 0, 20'000); },
               .floor = {{"a raw io_uring loop on one ring",
                          [] { return raw_round_trip_one_ring_us(20'000); }, 1.25}},
               .note = "both ends on one shard"});
@@ -109,7 +111,7 @@ void add_runtime_rows(Runner& runner) {
       {.group = "runtime",
        .name = "socket 64 B round trip, blocking",
        .unit = "us",
-       .subject = [sleeping] { return socket_round_trip(*sleeping, 1, 3'000); },
+       .subject = [] { return socket_round_trip({.shards = 2, .pin_threads = true}, 1, 3'000); },
        .floor = {{"a raw io_uring loop", [] { return raw_round_trip_us(false, 3'000); }, 1.1}},
        .note = "shards spin for a bounded, adaptive time before they sleep"});
 }

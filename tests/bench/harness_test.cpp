@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace bench = hyperframes::bench;
 
@@ -105,4 +106,28 @@ TEST_CASE("a row that throws fails the run, is named with its cause, and the oth
   REQUIRE(result.json["rows"].size() == 1);
   REQUIRE(result.json["failed"][0]["what"] == "group/wrong");
   REQUIRE(result.json["failed"][0]["why"] == "answers 3 instead of 4");
+}
+
+TEST_CASE("a row that leaves a thread computing beside the next ones fails the run") {
+  std::jthread polls;
+  bench::Runner runner;
+  bench::Row forgets = fixed("forgets", 1, 1);
+  forgets.subject = [&polls] {
+    polls = std::jthread([](std::stop_token stop) {
+      while (!stop.stop_requested()) continue;
+    });
+    return 1.0;
+  };
+  bench::Row ends = forgets;
+  ends.finish = [&polls] { polls = {}; };
+  SECTION("unless it is ended in its finish") {
+    runner.add(ends);
+    REQUIRE(ran(runner).well);
+  }
+  SECTION("and is named") {
+    runner.add(forgets);
+    const Ran result = ran(runner);
+    REQUIRE_FALSE(result.well);
+    REQUIRE(result.json["failed"][0]["what"] == "group/forgets");
+  }
 }
