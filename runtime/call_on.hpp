@@ -15,23 +15,13 @@
 
 #include <atomic>
 #include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/detail/task_value.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <optional>
 #include <source_location>
 
 namespace hyperframes {
 namespace detail {
-
-template <class R>
-struct TaskValue {
-  using type = R;
-  static constexpr bool is_task = false;
-};
-template <class T>
-struct TaskValue<Task<T>> {
-  using type = T;
-  static constexpr bool is_task = true;
-};
 
 /// One call between two shards. On the heap, since the caller's frame may be destroyed while the
 /// other shard works on it; freed on the caller's shard once everything sent for it has come back.

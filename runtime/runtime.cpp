@@ -499,6 +499,14 @@ void Runtime::require_foreign_thread(const char* tried) const {
                 "call it on another thread; a coroutine can await call_on, or hf::offload");
 }
 
+void Runtime::require_shard(unsigned shard, const char* tried) const {
+  if (shard < shards_.size()) return;
+  throw Error(Errc::invalid_argument, tried,
+              "there is no shard " + std::to_string(shard) + "; the runtime has " +
+                  std::to_string(shards_.size()),
+              "count them from 0");
+}
+
 Runtime::StopReport Runtime::stop(Duration deadline) {
   if (!threaded_)
     throw Error(Errc::invalid_argument, "stop a runtime",

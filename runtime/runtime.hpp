@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <functional>
 #include <hyperframes/runtime/detail/launch.hpp>
+#include <hyperframes/runtime/detail/task_value.hpp>
 #include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <hyperframes/runtime/witness.hpp>
@@ -85,7 +86,7 @@ class Runtime {
   /// Runs `function(*this)`, which returns a Task, on a shard, and blocks this foreign thread until
   /// its frames are gone. Returns its value or throws its exception; Errc::shutting_down if the
   /// runtime has stopped, or stops before. `function` stays alive throughout: a coroutine lambda
-  /// that captures is fine. `shard` is below shard_count().
+  /// that captures is fine. Throws Errc::invalid_argument for a `shard` that there is not.
   template <class Function>
   auto run(Function function, unsigned shard = 0);
 
@@ -110,6 +111,8 @@ class Runtime {
   /// Throws Errc::invalid_argument, which says what was tried, on a shard of this runtime that has
   /// a thread: for what is about to wait for all of them.
   void require_foreign_thread(const char* tried) const;
+  /// Throws Errc::invalid_argument for a number that no shard has.
+  void require_shard(unsigned shard, const char* tried) const;
   /// All counters, summed over the shards. From a foreign thread.
   std::vector<MetricSample> collect_metrics();
   /// The chains of lines that every task and every actor of every shard waits on, and which shards
@@ -239,9 +242,16 @@ class Outcome {
 
 template <class Function>
 auto Runtime::run(Function function, unsigned shard) {
-  using Value = typename std::invoke_result_t<Function&, Runtime&>::value_type;
+  using Returned = detail::TaskValue<std::invoke_result_t<Function&, Runtime&>>;
+  static_assert(
+      Returned::is_task,
+      "Runtime::run takes a function that returns an hf::Task; give another awaitable to a "
+      "coroutine: [](hf::Runtime&) -> hf::Task<void> { co_await ...; }");
+  // If it is none, that is the only error.
+  using Value = std::conditional_t<Returned::is_task, typename Returned::type, void>;
   using Outcome = detail::Outcome<Value>;
   require_foreign_thread("run a task to its end");
+  require_shard(shard, "run a task to its end");
   auto body = [](Runtime& runtime, Function& function,
                  std::shared_ptr<Outcome> outcome) -> Task<void> {
     try {

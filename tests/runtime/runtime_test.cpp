@@ -467,6 +467,21 @@ TEST_CASE("whatever would make a shard wait for itself is refused there") {
   CHECK(runtime.stop(timing().scaled(5s)).clean);
 }
 
+TEST_CASE("a task for a shard that the runtime has not is refused") {
+  Runtime runtime({.shards = 2});
+  for (const unsigned shard : {2u, 7u, ~0u}) {
+    std::optional<Error> refused;
+    try {
+      runtime.run([](Runtime&) -> Task<void> { co_return; }, shard);
+    } catch (const Error& error) {
+      refused = error;
+    }
+    REQUIRE(refused);
+    CHECK(refused->is(Errc::invalid_argument));
+    CHECK(refused->found() == "there is no shard " + std::to_string(shard) + "; the runtime has 2");
+  }
+}
+
 TEST_CASE("a runtime with limits under which nothing can run is refused, with the limit's name") {
   const auto refused = [](Shard::Options shard, const char* name) {
     try {
