@@ -1,5 +1,6 @@
 // auto://: nodes that meet over TCP, share memory where they can, and go on over TCP where that
 // ends.
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/un.h>
 
@@ -434,6 +435,56 @@ TEST_CASE("a process of another user is reached over TCP") {
   CHECK(transports_of(client) == times(1, "tcp"));
   CHECK(has(log.text(), "is reached over TCP all the same"));
   CHECK(has(log.text(), "of user 65534"));
+}
+
+net::Network::Options for_other_hosts() {
+  net::Network::Options options;
+  options.insecure = true;
+  return options;
+}
+
+bool shell(const std::string& command) {
+  return std::system((command + " 2>/dev/null").c_str()) == 0;
+}
+
+TEST_CASE("peer process: listens by auto in a network of its own", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  if (::unshare(CLONE_NEWNET) != 0) return report("skip");
+  report(std::to_string(::getpid()));
+  // Until the other end of the wire has been put here.
+  if (!eventually([] { return shell("ip addr add 10.77.0.2/24 dev hf1 && ip link set hf1 up"); }))
+    return report("no wire");
+  Node node(1, for_other_hosts());
+  report(node.listen("auto://10.77.0.2:0").to_string());
+  while (true) ::pause();
+}
+
+TEST_CASE("peer process: connects to another network of this host", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  if (::unshare(CLONE_NEWNET) != 0 || !shell("ip link add hf0 type veth peer name hf1"))
+    return report("skip");
+  Process server("peer process: listens by auto in a network of its own");
+  const std::string process = server.line();
+  if (!shell("ip addr add 10.77.0.1/24 dev hf0 && ip link set hf0 up && ip link set hf1 netns " +
+             process))
+    return report("skip");
+  const auto endpoint = server.endpoint();
+  hf::test::CapturedLog log;
+  Node client(1, for_other_hosts());
+  const auto node = client.connect(endpoint);
+  client.send(node, "across");
+  const bool arrived = eventually([&] { return standing_of(client).unacknowledged == 0; });
+  const bool over_tcp = transports_of(client) == times(1, "tcp");
+  report(arrived && over_tcp && has(log.text(), "is reached over TCP all the same")
+             ? "over TCP"
+             : *transports_of(client).begin() + "\n" + log.text());
+}
+
+TEST_CASE("a process of this host in another network namespace is reached over TCP") {
+  Process world("peer process: connects to another network of this host");
+  const std::string outcome = world.line();
+  if (outcome == "skip") SKIP("needs the right to make a network namespace, and ip");
+  CHECK(outcome == "over TCP");
 }
 
 TEST_CASE("a process that may have no more memory or descriptors is reached over TCP") {
