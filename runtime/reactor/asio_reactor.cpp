@@ -1,6 +1,7 @@
 #include <hyperframes/runtime/reactor/asio_reactor.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -285,6 +286,12 @@ AsioReactor::Step AsioReactor::try_connect(Operation& operation, std::int64_t& r
 
 // With MSG_WAITALL until the memory is full; a part that has come is a result like any other.
 AsioReactor::Step AsioReactor::try_receive(Operation& operation, std::int64_t& result) noexcept {
+  if (operation.memory.empty()) {
+    pollfd look{file_of(operation), POLLIN, 0};
+    const int ready = ::poll(&look, 1, 0);
+    result = ready < 0 ? -errno : ready;
+    return ready == 0 ? Step::blocked : Step::ended;
+  }
   State& state = state_of(operation);
   const Buffer& into = operation.memory[0];
   const bool whole = (operation.flags & MSG_WAITALL) != 0;

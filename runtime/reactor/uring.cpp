@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <liburing.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -504,6 +505,10 @@ class UringReactor final : public Reactor {
         break;
       }
       case receive:
+        if (operation.memory.empty()) {
+          ::io_uring_prep_poll_add(&entry, descriptor, POLLIN);
+          break;
+        }
         ::io_uring_prep_recv(&entry, descriptor, operation.memory[0].data(),
                              std::min(operation.memory[0].size(), transfer_limit), operation.flags);
         break;

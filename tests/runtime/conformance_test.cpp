@@ -1,11 +1,14 @@
 #include "conformance.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/generators/catch_generators.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/offload.hpp>
+#include <hyperframes/runtime/scope.hpp>
 #include <thread>
 
 using namespace hyperframes;
@@ -581,4 +584,44 @@ TEST_CASE("a stream whose bytes a cancelled receive took away can't be read any 
       }
     }
   });
+}
+
+namespace {
+
+Task<void> write_soon(int descriptor) {
+  co_await sleep_for(10ms);
+  CHECK(::write(descriptor, "x", 1) == 1);
+}
+
+/// Of anything that can be polled, not of sockets only.
+Task<void> wait_until_readable() {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const auto wait = [&ends] { return Operation::create(Operation::Kind::receive, ends[0]); };
+  detail::OperationAwaiter in_vain(wait(), after(10ms));
+  std::error_code code;
+  try {
+    (void)co_await in_vain;
+  } catch (const Error& error) {
+    code = error.code();
+  }
+  CHECK(code == Errc::deadline_exceeded);
+  Scope scope;
+  scope.spawn(write_soon(ends[1]));
+  for (int i = 0; i < 2; ++i) {  // nothing is taken
+    detail::OperationAwaiter readable(wait(), after(20s));
+    const std::int64_t result = co_await readable;
+    CHECK(result > 0);
+  }
+  co_await scope.join();
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+
+TEST_CASE("a receive without memory ends when there is something to receive, and takes nothing") {
+  Bed bed(GENERATE(Catch::Generators::range(first_bed, 1)));
+  INFO(bed.name());
+  bed.run([](Runtime&) { return wait_until_readable(); });
 }
