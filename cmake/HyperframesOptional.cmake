@@ -11,9 +11,14 @@ function(hyperframes_note_optional name is_found version package use)
   endif()
 endfunction()
 
-pkg_check_modules(VERBS QUIET IMPORTED_TARGET libibverbs librdmacm)
-hyperframes_note_optional(RDMA VERBS_FOUND "${VERBS_libibverbs_VERSION}"
-                          "libibverbs-dev or librdmacm-dev" "rdma:// endpoints")
+# Only the headers: the library is loaded when a program first asks for it.
+pkg_check_modules(HYPERFRAMES_VERBS QUIET libibverbs)
+if(HYPERFRAMES_VERBS_FOUND)
+  hyperframes_feature(RDMA ON "links through queue pairs, where the host has them"
+                      "${HYPERFRAMES_VERBS_VERSION}")
+else()
+  hyperframes_feature(RDMA OFF "no libibverbs-dev: rdma:// and auto:// do without")
+endif()
 
 find_package(CUDAToolkit QUIET)
 hyperframes_note_optional(CUDA CUDAToolkit_FOUND "${CUDAToolkit_VERSION}" "the CUDA toolkit"

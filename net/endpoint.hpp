@@ -4,11 +4,10 @@
 //   endpoint.host;                                          // "::1"
 //   endpoint.to_string();                                   // "tcp://[::1]:6000"
 //
-// `tcp://host[:port]` and `rdma://host[:port]` name a transport; `auto://host[:port]` meets over
-// TCP and uses memory that both share if they can, else TCP; `shm://name` names a host-local
-// meeting point (a name of at most 64 letters, digits, '-', '_' and '.'). Reading one says nothing
-// about what this build can reach: who uses it refuses a transport that is missing
-// (Errc::unsupported).
+// `tcp://host[:port]` is TCP; `rdma://host[:port]` meets over TCP and uses queue pairs of RDMA
+// devices if both have some, else TCP; `auto://host[:port]` tries memory that both share before
+// that; `shm://name` names a host-local meeting point (a name of at most 64 letters, digits, '-',
+// '_' and '.'). Reading one says nothing about what this host can do.
 #pragma once
 
 #include <cstdint>

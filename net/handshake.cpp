@@ -209,8 +209,8 @@ Buffer encode(const Proof& proof) {
 
 Buffer encode(const Welcome& welcome) {
   flatbuffers::FlatBufferBuilder builder(64);
-  builder.Finish(
-      fb::CreateWelcome(builder, welcome.session, welcome.link_index, as_field(welcome.delivered)));
+  builder.Finish(fb::CreateWelcome(builder, welcome.session, welcome.link_index,
+                                   as_field(welcome.delivered), welcome.rdma));
   return frame_of(FrameKind::welcome, builder);
 }
 
@@ -272,7 +272,8 @@ Result<Welcome> decode_welcome(std::span<const std::byte> payload) {
   std::array<std::uint64_t, FrameLimits::largest_handshake / 8> memory;
   const auto* table = verified<fb::Welcome>(payload, memory);
   if (!table) return not_verified("welcome");
-  return Welcome{table->session(), table->link_index(), from_field(table->delivered())};
+  return Welcome{table->session(), table->link_index(), from_field(table->delivered()),
+                 table->rdma()};
 }
 
 Result<Reject> decode_reject(std::span<const std::byte> payload) {

@@ -53,6 +53,8 @@ namespace capability {
 inline constexpr std::uint64_t resume = 1;         ///< Takes up a link whose connection broke.
 inline constexpr std::uint64_t channels = 2;       ///< Takes messages on channels.
 inline constexpr std::uint64_t shared_memory = 4;  ///< Knows `Challenge::shm_name`.
+/// In a Hello: would move this link to a queue pair. In a Challenge: has a device for that.
+inline constexpr std::uint64_t rdma = 8;
 }  // namespace capability
 
 /// What a node says of itself, in a Hello and in a Challenge.
@@ -108,7 +110,8 @@ struct Welcome {
   std::uint64_t session = 0;
   std::uint32_t link_index = 0;
   std::optional<std::uint64_t> delivered =
-      std::nullopt;  ///< As in the Hello, for a link that is taken up.
+      std::nullopt;   ///< As in the Hello, for a link that is taken up.
+  bool rdma = false;  ///< A queue pair is tried next. Only if the Hello asked for it.
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
 

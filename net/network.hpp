@@ -16,6 +16,7 @@
 #include <hyperframes/net/encryption.hpp>
 #include <hyperframes/net/endpoint.hpp>
 #include <hyperframes/net/key.hpp>
+#include <hyperframes/net/rdma/options.hpp>
 #include <hyperframes/net/session.hpp>
 #include <hyperframes/runtime/task.hpp>
 #include <hyperframes/runtime/time.hpp>
@@ -47,6 +48,8 @@ class Network {
     /// With certificates or a key what travels over TCP is encrypted.
     Encryption encryption = {};
     bool insecure = false;  ///< Allow other addresses than loopback with neither of them.
+    /// Of endpoints rdma:// and auto://.
+    RdmaOptions rdma = {};
 
     /// Memory that each shard lends to its peers' messages in flight, in bytes; at least 1 MiB.
     /// Three quarters of it bound the largest message that peers may send here.
@@ -83,13 +86,15 @@ class Network {
   /// Returns it with the port that was picked. Without certificates or a key any address but
   /// loopback is refused (Errc::unauthenticated) unless the options say `insecure`. A name is
   /// resolved; all its addresses are bound. On auto:// it also accepts processes of this host
-  /// through memory, under a name that it tells them. Errc::unsupported for a transport that this
-  /// build has not.
+  /// through memory, under a name that it tells them. On rdma:// and auto:// links go through queue
+  /// pairs with who asks for that; where this host has no RDMA, a line in the log says why, and
+  /// they stay on TCP.
   Task<Endpoint> listen(Endpoint endpoint);
 
   /// The session with the node at `endpoint`, as the calling shard sees it; connects if there is
   /// none. Tries every address; Errc::unreachable lists each with its reason. By auto:// it is made
-  /// through memory where both can, and goes on over TCP if that breaks. Errc::rejected,
+  /// through memory where both can, else by auto:// and rdma:// through queue pairs where both can,
+  /// and goes on over TCP if that breaks. Errc::rejected,
   /// unauthenticated or version_mismatch: the peer's reason. Errc::deadline_exceeded;
   /// Errc::shutting_down after `close`.
   Task<SessionRef> connect(Endpoint endpoint, Time deadline);

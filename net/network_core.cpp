@@ -7,6 +7,8 @@
 #include <cstring>
 #include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/net/rdma/device.hpp>
+#include <hyperframes/net/rdma/rdma.hpp>
 #include <hyperframes/net/shm/arena.hpp>
 #include <hyperframes/net/shm/setup.hpp>
 #include <hyperframes/net/shm/shm.hpp>
@@ -15,6 +17,7 @@
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/log.hpp>
+#include <hyperframes/runtime/offload.hpp>
 #include <hyperframes/runtime/reactor.hpp>
 #include <hyperframes/runtime/sleep.hpp>
 
@@ -188,13 +191,48 @@ void NetworkCore::post(Shard& target, std::function<void(NetworkCore&)> function
   target.post(new Posted(shared_from_this(), std::move(function)), group);
 }
 
-// What begins with auto:// begins over TCP.
+// What begins with auto:// or rdma:// begins over TCP.
 TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char* tried) const {
-  const Scheme scheme = endpoint.scheme == Scheme::automatic ? Scheme::tcp : endpoint.scheme;
+  const bool over_tcp = endpoint.scheme == Scheme::automatic || endpoint.scheme == Scheme::rdma;
+  const Scheme scheme = over_tcp ? Scheme::tcp : endpoint.scheme;
   if (const auto found = providers_.find(scheme); found != providers_.end()) return *found->second;
   throw Error(Errc::unsupported, tried + endpoint.to_string(),
               "this build has no transport '" + std::string(name(scheme)) + "'",
               "use tcp://, shm:// or auto://");
+}
+
+Task<bool> NetworkCore::prepare_rdma(Endpoint endpoint) {
+  if (endpoint.scheme != Scheme::rdma && endpoint.scheme != Scheme::automatic) co_return false;
+  co_await look_for_rdma();
+  if (!rdma_ && endpoint.scheme == Scheme::rdma)
+    log::warning(endpoint.to_string() + ": TCP is used, for there is no RDMA here: " + no_rdma_);
+  co_return rdma_ != nullptr;
+}
+
+Task<void> NetworkCore::look_for_rdma() {
+  const Semaphore::Permit turn = co_await rdma_turn_.acquire(1);
+  if (rdma_ || !no_rdma_.empty()) co_return;
+  const bool encrypts =
+      options_.encryption.has_certificates() || (options_.key && !options_.encryption.plaintext);
+  if (!options_.rdma.enabled) {
+    no_rdma_ = "it is switched off";
+  } else if (encrypts && !options_.rdma.beside_encryption) {
+    no_rdma_ =
+        "what this node says is encrypted, and RDMA carries no encryption; say beside_encryption "
+        "on purpose";
+  } else if (!Shard::current()->reactor().has_system_descriptors()) {
+    no_rdma_ = "the simulator has no devices";
+  } else {
+    try {
+      rdma_ = co_await offload([options = options_.rdma] { return RdmaDevice::open(options); });
+      log::info("RDMA by " + rdma_->to_string());
+    } catch (const Error& error) {
+      if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
+      no_rdma_ = error.what();
+      // A host without a device is nothing to speak of; a device that can't be used is.
+      if (!error.is(Errc::unsupported)) log::warning("RDMA is off: " + no_rdma_);
+    }
+  }
 }
 
 NodeDescription NetworkCore::describe(bool with_key) const {
@@ -203,7 +241,8 @@ NodeDescription NetworkCore::describe(bool with_key) const {
   node.incarnation = options_.incarnation;
   node.boot_id = options_.boot_id;
   node.capabilities = capability::resume | capability::shared_memory |
-                      (handler_.takes_channels() ? capability::channels : 0);
+                      (handler_.takes_channels() ? capability::channels : 0) |
+                      (rdma_ ? capability::rdma : 0);
   node.shard_count = runtime_.shard_count();
   node.max_message_bytes =
       ReceiveBudget(options_.receive_budget_bytes).largest_grant() - 2 * FrameHeader::size;
@@ -389,6 +428,7 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
   if (stopping_)
     throw Error(Errc::shutting_down, "listen on " + endpoint.to_string(), "the network is closed");
   const std::vector<Endpoint> addresses = co_await provider.resolve(endpoint);
+  co_await prepare_rdma(endpoint);
   for (const Endpoint& address : addresses)
     if (!provider.is_local(address) && !options_.key && !options_.encryption.has_certificates() &&
         !options_.insecure)
@@ -415,10 +455,9 @@ Task<Endpoint> NetworkCore::listen(Endpoint endpoint) {
   }
   if (!bound) throw *failure;
   for (auto& listener : listeners) accept_on(std::move(listener), Door::known);
-  if (endpoint.scheme == Scheme::automatic) {
-    listen_in_memory();
-    bound->scheme = Scheme::automatic;
-  }
+  if (endpoint.scheme == Scheme::automatic) listen_in_memory();
+  if (endpoint.scheme == Scheme::automatic || endpoint.scheme == Scheme::rdma)
+    bound->scheme = endpoint.scheme;
   co_return *bound;
 }
 
@@ -567,8 +606,11 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Door d
 /// A new link, to its shard.
 void NetworkCore::hand_over(const Hello& hello, std::unique_ptr<Transport> transport) {
   const Entry& entry = entries_.at(hello.node.node_id);
+  const bool rdma =
+      rdma_ && (hello.node.capabilities & capability::rdma) && transport->name() != "shm";
+  if (rdma) transport = make_rdma_transport(std::move(transport), rdma_, RdmaSide::accepting, true);
   auto installation = make_installation(entry, hello.link_index, std::move(transport));
-  installation->first = encode(Welcome{hello.session, hello.link_index});
+  installation->first = encode(Welcome{hello.session, hello.link_index, std::nullopt, rdma});
   post(shard_of(hello.link_index), [installation](NetworkCore& core) {
     auto installed = core.here().install(*installation);
     if (installed) return;
@@ -680,9 +722,10 @@ std::optional<std::string> NetworkCore::too_many_links(const NodeDescription& no
 // ---- Connecting
 // ----------------------------------------------------------------------------------
 
-Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link) {
+Hello NetworkCore::make_hello(std::uint64_t session, std::uint32_t link, bool rdma) {
   Hello hello;
   hello.node = describe(options_.key.has_value());
+  if (!rdma) hello.node.capabilities &= ~capability::rdma;
   hello.session = session;
   hello.link_index = link;
   hello.nonce = make_nonce();
@@ -713,6 +756,7 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Memory* memor
   const std::string tried = "connect to " + endpoint.to_string();
   TransportProvider& provider = provider_of(endpoint, "connect to ");
   const std::vector<Endpoint> addresses = co_await resolve(endpoint, deadline);
+  const bool rdma = co_await prepare_rdma(endpoint);
   std::string failures;
   std::optional<Error> refusal;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
@@ -724,8 +768,8 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Memory* memor
     std::optional<Greeting> greeting;
     try {
       auto transport = co_await provider.connect(addresses[i], until);
-      greeting =
-          co_await greet(std::move(transport), make_hello(++next_session_, 0), options_.key, until);
+      greeting = co_await greet(std::move(transport), make_hello(++next_session_, 0, rdma),
+                                options_.key, until);
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
       if (error.is(Errc::rejected) || error.is(Errc::unauthenticated) ||
@@ -737,6 +781,9 @@ Task<NetworkCore::Attempt> NetworkCore::attempt(Endpoint endpoint, Memory* memor
     if (const auto known = look_up(greeting->challenge.node)) co_return *known;
     const std::uint64_t node = greeting->challenge.node.node_id;
     const Connecting connecting(*this, node);  // before anything else can run
+    const bool peer_has_rdma = greeting->challenge.node.capabilities & capability::rdma;
+    if (rdma && !peer_has_rdma && endpoint.scheme == Scheme::rdma)
+      log::warning(endpoint.to_string() + ": TCP is used, for the peer does not offer RDMA");
     const bool opened = co_await open_session(addresses[i], std::move(*greeting), memory, deadline);
     co_return Attempt{node, opened};
   }
@@ -848,6 +895,13 @@ Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) 
   if (welcome.session != greeting.hello.session || welcome.link_index != greeting.hello.link_index)
     throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
                 "it welcomes another link than this one");
+  const bool asked = greeting.hello.node.capabilities & capability::rdma;
+  if (welcome.rdma && !asked)
+    throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
+                "it begins with RDMA, for which it was not asked");
+  if (welcome.rdma)
+    greeting.transport =
+        make_rdma_transport(std::move(greeting.transport), rdma_, RdmaSide::connecting);
   co_return Entered{std::move(greeting.transport), welcome.delivered};
 }
 
@@ -917,6 +971,7 @@ Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Memory
                                      Time deadline) {
   const NodeDescription node = greeting.challenge.node;
   const std::uint64_t session = greeting.hello.session;
+  const bool rdma = greeting.hello.node.capabilities & capability::rdma;
   std::uint64_t number = 0;
   std::optional<Error> failure;
   try {
@@ -927,6 +982,7 @@ Task<bool> NetworkCore::open_session(Endpoint address, Greeting greeting, Memory
     Entry entry = make_entry(node, session, true, *first);
     number = entry.number;
     entry.address = address;
+    entry.rdma = rdma;
     if (memory->wanted) entry.memory = memory->place;
     for (std::uint32_t i = 0; i < entry.link_count; ++i) entry.links.insert(i);
     entries_.emplace(node.node_id, std::move(entry));
@@ -983,8 +1039,10 @@ Task<void> NetworkCore::open_link(std::uint64_t number, std::uint32_t link, Endp
     }
   }
   const Place in_the_open{address, options_.key};
-  if (!greeting)
-    greeting = co_await greet_at(in_the_open, node, make_hello(session, link), deadline);
+  if (!greeting) {
+    const Hello hello = make_hello(session, link, entry_of(number).rdma);
+    greeting = co_await greet_at(in_the_open, node, hello, deadline);
+  }
   Entered entered = co_await enter(std::move(*greeting), deadline);
   if (!entered.transport)
     throw Error(Errc::rejected, "connect to " + address.to_string(),

@@ -33,6 +33,7 @@ namespace hyperframes::net::detail {
 
 class NetworkCore;
 class LoanArena;
+class RdmaDevice;
 
 /// A link that is to begin on some shard.
 struct Installation {
@@ -162,6 +163,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
     std::uint32_t ended_in_order = 0;
     PeerInfo peer;
     Endpoint address;             ///< To connect to again; only if we had.
+    bool rdma = false;            ///< Links that begin there ask for queue pairs.
     std::optional<Place> memory;  ///< Where its links are made, if not there.
     LinkSettings settings;
     std::optional<Error> closing;  ///< It is to end, for that reason.
@@ -208,6 +210,10 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   };
 
   NodeDescription describe(bool with_key) const;
+  /// Looks for a device, once. Whether links of that endpoint shall ask for queue pairs, or be
+  /// offered them; if not on rdma://, the log says why.
+  Task<bool> prepare_rdma(Endpoint endpoint);
+  Task<void> look_for_rdma();
   Nonce make_nonce();
   Entry make_entry(const NodeDescription& node, std::uint64_t peer_number, bool initiated,
                    const Transport& transport);
@@ -244,7 +250,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   TransportProvider& provider_of(const Endpoint& endpoint, const char* tried) const;
 
   // Connecting.
-  Hello make_hello(std::uint64_t session, std::uint32_t link);
+  Hello make_hello(std::uint64_t session, std::uint32_t link, bool rdma = false);
   Task<Attempt> attempt(Endpoint endpoint, Memory* memory, Time deadline);
   Task<std::vector<Endpoint>> resolve(Endpoint endpoint, Time deadline);
   static Task<void> ask_for_addresses(std::shared_ptr<NetworkCore> self, Endpoint endpoint,
@@ -296,6 +302,9 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Event changed_;                  ///< Pulsed when an entry came, went or got ready.
   std::string shm_name_;           ///< Where this node listens in memory for those who come by TCP.
   std::optional<Key> shm_secret_;  ///< What their keys are made of, if they have certificates.
+  Semaphore rdma_turn_{1};         ///< To look for a device.
+  std::shared_ptr<RdmaDevice> rdma_;
+  std::string no_rdma_;  ///< Why there is none, once that is known.
   Time next_warning_{};
   bool stopping_ = false;
 };

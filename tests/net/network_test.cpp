@@ -103,15 +103,6 @@ TEST_CASE("a listener on a port in use says so") {
   CHECK(std::string(error.what()).find(std::to_string(endpoint.port)) != std::string::npos);
 }
 
-TEST_CASE("a transport that this build lacks is refused by its name") {
-  Node node;
-  const char* const uri = "rdma://127.0.0.1:6000";
-  CHECK(error_of([&] { node.listen(uri); }).is(hf::Errc::unsupported));
-  const auto error = error_of([&] { node.connect(net::Endpoint::parse(uri)); });
-  CHECK(error.is(hf::Errc::unsupported));
-  CHECK(error.found().find("rdma") != std::string::npos);
-}
-
 TEST_CASE(
     "an unreachable peer's error lists every address that was tried, with the reason of each") {
   Node node;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "certificates.hpp"
+#include "fake_verbs.hpp"
 
 namespace net_test {
 
@@ -30,7 +31,7 @@ using namespace std::chrono_literals;
 namespace net = hf::net;
 
 /// What nodes are linked by.
-enum class Way : int { tcp, shm, tls_key, tls_certificates, automatic };
+enum class Way : int { tcp, shm, tls_key, tls_certificates, automatic, rdma };
 
 /// What nodes listen on unless a test says where (loopback TCP, or a name that nobody else has),
 /// and by what they show who they are.
@@ -52,8 +53,8 @@ class Over {
   }
   static bool is_tls() { return current() == Way::tls_key || current() == Way::tls_certificates; }
   static const char* name() {
-    static constexpr const char* names[] = {"tcp", "shm", "tls with a key", "tls with certificates",
-                                            "auto"};
+    static constexpr const char* names[] = {
+        "tcp", "shm", "tls with a key", "tls with certificates", "auto", "rdma"};
     return names[static_cast<int>(current())];
   }
   /// As a session's statistics call it.
@@ -63,12 +64,20 @@ class Over {
   static std::string uri() {
     static std::atomic<int> last{0};
     if (current() == Way::automatic) return "auto://127.0.0.1:0";
+    if (current() == Way::rdma) return "rdma://127.0.0.1:0";
     if (current() != Way::shm) return "tcp://127.0.0.1:0";
     return "shm://test-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
   }
 
+  /// The device that all nodes of this process have: one of tests, unless the host's is asked for.
+  static FakeVerbs* verbs() {
+    static FakeVerbs* const fake = std::getenv("HYPERFRAMES_TEST_VERBS") ? nullptr : new FakeVerbs;
+    return fake;
+  }
+
   /// With what a node has to show; what a test has given itself is left as it is.
   static net::Network::Options secured(net::Network::Options options = {}) {
+    if (current() == Way::rdma && !options.rdma.verbs) options.rdma.verbs = verbs();
     const bool given = options.key || options.encryption != net::Encryption{};
     if (given) return options;
     const std::string secret = "the key of all nodes of a test";

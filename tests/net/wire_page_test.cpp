@@ -356,6 +356,7 @@ TEST_CASE("the tables of the wire's reference have the numbers that the code has
   has_row(capability::resume, "resume");
   has_row(capability::channels, "channels");
   has_row(capability::shared_memory, "shared_memory");
+  has_row(capability::rdma, "rdma");
   const char* const channel_ops[] = {"open", "accepted", "refused", "data", "credit", "close"};
   for (std::size_t op = 0; op < std::size(channel_ops); ++op) has_row(op + 1, channel_ops[op]);
   static_assert(static_cast<std::size_t>(detail::ChannelOp::close) == std::size(channel_ops));
@@ -403,7 +404,7 @@ TEST_CASE("the schema in the wire's reference is the one that the code is made o
       ++fields;
     }
   }
-  CHECK(fields == 14 + 13 + 1 + 3 + 2 + 2 + 2 + 1);
+  CHECK(fields == 14 + 13 + 1 + 4 + 2 + 2 + 2 + 1);
 }
 
 TEST_CASE("what a message costs is what the wire's reference says") {
