@@ -960,15 +960,17 @@ void Link::finish_message(LaneIn& lane) {
 
 // Frame headers, and whatever else is no payload, are copied before anything looks at them, though
 // nobody has a reason to lend them; so is what is too short to be worth a loan.
-void Link::on_loan(Buffer piece) noexcept {
+std::size_t Link::on_loan(Buffer piece) noexcept {
   heard();
   expects_large_ = false;
   bytes_received_ += piece.size();
+  copied_of_loans_ = 0;
   while (!piece.empty() && !end_) {
     const bool payload = remaining_ && frame_.kind == FrameKind::data;
     const std::size_t part = payload ? std::min<std::uint64_t>(piece.size(), remaining_) : 0;
     if (part && !settings_.take_loans) {
       copy_in(in(frame_.lane), piece.data(), part);
+      copied_of_loans_ += part;
       piece.remove_prefix(part);
       advance(part);
       continue;
@@ -981,9 +983,11 @@ void Link::on_loan(Buffer piece) noexcept {
     const Buffer copy =
         Buffer::copy_of(piece.bytes().first(std::min(piece.size(), Transport::least_loan)));
     piece.remove_prefix(copy.size());
+    copied_of_loans_ += copy.size();
     consume(copy.data(), copy.size());
   }
   after_receive();
+  return copied_of_loans_;
 }
 
 void Link::note_loan(Buffer piece) {
@@ -1087,6 +1091,7 @@ Buffer Link::gather(LaneIn& lane, std::uint64_t begin, std::uint64_t size) {
     const std::uint64_t from = std::max(lent->offset, begin), to = std::min(lent->end(), end);
     std::memcpy(into.data() + (from - begin), lent->piece.data() + (from - lent->offset),
                 to - from);
+    copied_of_loans_ += to - from;
     at = to;
   }
   copy_rest(at, end);

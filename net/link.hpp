@@ -280,7 +280,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   Buffer receive_target() noexcept override;
   void on_chunk(Buffer chunk) noexcept override;
   void on_filled(std::size_t size) noexcept override;
-  void on_loan(Buffer piece) noexcept override;
+  std::size_t on_loan(Buffer piece) noexcept override;
   void on_ended(Error reason) noexcept override;
   void consume(const std::byte* at, std::size_t size);
   bool begin_frame(const std::byte* header);
@@ -360,6 +360,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   // Receiving.
   LaneIn in_[lane_count];
+  std::size_t copied_of_loans_ = 0;
   Buffer carry_;  ///< A header that arrives in pieces.
   std::size_t carried_ = 0;
   /// Large messages often follow each other, and a stream of chunks would take in much of the next

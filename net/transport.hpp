@@ -38,9 +38,14 @@ class Transport {
     /// `size` bytes are in the target that was given last.
     virtual void on_filled(std::size_t size) noexcept = 0;
     /// Bytes that arrived in memory of the peer's, which can change them still: whatever is looked
-    /// at is copied first. They go back to it when the last reference ends. By default they are
-    /// copied, and arrive as a chunk.
-    virtual void on_loan(Buffer piece) noexcept { on_chunk(Buffer::copy_of(piece.bytes())); }
+    /// at is copied first. They go back to it when the last reference ends. Returns how many bytes
+    /// it has copied, which the transport counts as its turn's work. By default they all are, and
+    /// arrive as a chunk.
+    virtual std::size_t on_loan(Buffer piece) noexcept {
+      const std::size_t size = piece.size();
+      on_chunk(Buffer::copy_of(piece.bytes()));
+      return size;
+    }
     /// The batch is out: its memory is not read any more, and is given back.
     virtual void on_sent(Segments batch) noexcept = 0;
     /// Nothing is sent or received any more. Errc::closed: the peer ended the stream in order, as

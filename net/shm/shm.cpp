@@ -187,7 +187,8 @@ class ShmTransport final : public Transport,
   }
   void lend_next() noexcept;
   std::size_t bytes_to_copy() const noexcept;
-  void borrow(std::span<const std::byte> piece) noexcept;
+  /// Returns how much of it the owner has copied.
+  std::size_t borrow(std::span<const std::byte> piece) noexcept;
   void on_returned() noexcept override {
     if (owner_) ring(*reader_);
   }
@@ -509,8 +510,7 @@ std::size_t ShmTransport::poll() noexcept {
     if (piece.empty()) break;
     if (breaks_here()) return pieces + 1;
     if (reader_->is_loan()) {
-      bytes += least_cost;
-      borrow(piece);
+      bytes += std::max(borrow(piece), least_cost);
       continue;
     }
     // Neither one that is huge nor many that are tiny may hold up the shard.
@@ -729,11 +729,11 @@ std::size_t ShmTransport::bytes_to_copy() const noexcept {
   return bytes;
 }
 
-void ShmTransport::borrow(std::span<const std::byte> piece) noexcept {
+std::size_t ShmTransport::borrow(std::span<const std::byte> piece) noexcept {
   Buffer loan = borrower_->borrow(piece, reader_->slot());
   reader_->take(piece.size());
   pass_failpoint_now("shm-borrowed");
-  owner_->on_loan(std::move(loan));
+  return owner_->on_loan(std::move(loan));
 }
 
 // ---- Doorbells

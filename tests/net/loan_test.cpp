@@ -8,6 +8,7 @@
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/crc32c.hpp>
+#include <hyperframes/runtime/poller.hpp>
 #include <random>
 #include <sstream>
 
@@ -514,6 +515,76 @@ TEST_CASE(
   entries[0] = static_cast<std::uint16_t>(lent_at(first) >> 32);
   peer.words().returned = 1;
   CHECK(node.run([&] { return borrow_all(&node.network, share); }));
+}
+
+// ---- Who takes copies
+
+namespace {
+
+constexpr std::size_t lent_frame = 4u << 20, lent_total = 16 * lent_frame;
+
+/// How much comes from a peer between two looks at it, in which others of the shard have a turn.
+struct Steps final : hf::Poller {
+  explicit Steps(net::SessionRef session) : session(std::move(session)) {}
+  std::size_t poll() noexcept override {
+    const std::uint64_t now = session->stats().bytes_received;
+    longest = std::max(longest, now - std::exchange(before, now));
+    return 0;
+  }
+  void arm() noexcept override {}
+  bool ready() const noexcept override { return false; }
+  void disarm() noexcept override {}
+  net::SessionRef session;
+  std::uint64_t before = 0, longest = 0;
+};
+
+/// One message, all but its envelope lent, and all of it there before the node looks.
+hf::Task<std::uint64_t> longest_step(Node* node, ShmRawPeer* peer) {
+  Message message;
+  message.body = hf::Buffer::heap(lent_total - net::wire::envelope_size);
+  std::byte envelope[net::wire::envelope_size];
+  net::wire::encode_head(message, envelope);
+  Steps steps(node->network.session(5));
+  hf::Shard::current()->add_poller(steps);
+  net::FrameHeader header;
+  header.lane = Lane::bulk;
+  header.message = 1;
+  header.total = lent_total;
+  header.length = lent_frame;
+  for (std::uint16_t slot = 0; header.offset < lent_total; ++slot) {
+    peer->say(header);
+    const std::size_t copied = slot == 0 ? sizeof envelope : 0;
+    peer->send(std::span(envelope, copied));
+    peer->writer->publish_loan(slot, 0, static_cast<std::uint32_t>(lent_frame - copied));
+    header.offset += lent_frame;
+  }
+  const hf::Time limit = soon();
+  while (node->handler.count == 0 && hf::Clock::now() < limit) co_await hf::sleep_for(1ms);
+  hf::Shard::current()->remove_poller(steps);
+  co_return steps.longest;
+}
+
+}  // namespace
+
+TEST_CASE("who copies what is lent does no more of it at a time than of what is not") {
+  const Over over(net::Scheme::shm);
+  net::Network::Options careful;
+  careful.take_loans = false;
+  Node node(1, careful);
+  node.handler.react = [](net::Session&, Lane, Message) {};
+  ShmRawPeer peer(node.listen().host, {}, lent_frame);
+  peer.enter(5);
+  net::FrameHeader announce;
+  announce.kind = net::FrameKind::announce;
+  announce.lane = Lane::bulk;
+  announce.message = 1;
+  announce.total = lent_total;
+  peer.say(announce);
+  while (peer.receive_frame().header.kind != net::FrameKind::grant) continue;
+  const std::uint64_t longest = node.run([&] { return longest_step(&node, &peer); });
+  CHECK(node.handler.count == 1);
+  // A turn ends with the loan that fills it. The first look may come in the middle.
+  CHECK(longest <= 2 * (lent_frame + (1u << 20)));
 }
 
 // ---- Other processes

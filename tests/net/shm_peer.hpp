@@ -169,6 +169,13 @@ class ShmRawPeer {
     receive_frame();
     send(encode(hf::net::Welcome{hello.session, hello.link_index, delivered}));
   }
+  /// A frame without payload, or whose payload follows by other means.
+  void say(hf::net::FrameHeader header) {
+    if (hf::net::is_sequenced(header.kind)) header.sequence = ++said_;
+    std::vector<std::byte> bytes(hf::net::FrameHeader::size);
+    header.encode(bytes.data());
+    send(bytes);
+  }
   /// Windows of so many bytes on each lane.
   void lend(std::uint64_t bytes) {
     for (const hf::net::Lane lane :
@@ -178,8 +185,7 @@ class ShmRawPeer {
       header.lane = lane;
       header.flags = hf::net::frame_flag::window;
       header.total = bytes;
-      header.sequence = ++said_;
-      send(encoded(header));
+      say(header);
     }
   }
   template <class End>
