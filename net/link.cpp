@@ -958,33 +958,26 @@ void Link::finish_message(LaneIn& lane) {
 
 // ---- Receiving: what is lent
 
-// Frame headers, and whatever else is no payload, are copied before anything looks at them, though
-// nobody has a reason to lend them; so is what is too short to be worth a loan.
+// Nobody has a reason to lend anything but payload of one frame, so nothing else is parsed out of
+// loans: a peer could have it done over and over for the price of a descriptor. What is too short
+// to be worth a loan is copied.
 std::size_t Link::on_loan(Buffer piece) noexcept {
+  if (end_) return 0;
   heard();
   expects_large_ = false;
-  bytes_received_ += piece.size();
+  const std::size_t size = piece.size();
+  bytes_received_ += size;
   copied_of_loans_ = 0;
-  while (!piece.empty() && !end_) {
-    const bool payload = remaining_ && frame_.kind == FrameKind::data;
-    const std::size_t part = payload ? std::min<std::uint64_t>(piece.size(), remaining_) : 0;
-    if (part && !settings_.take_loans) {
-      copy_in(in(frame_.lane), piece.data(), part);
-      copied_of_loans_ += part;
-      piece.remove_prefix(part);
-      advance(part);
-      continue;
-    }
-    if (part >= Transport::least_loan) {
-      note_loan(piece.slice(0, part));
-      piece.remove_prefix(part);
-      continue;
-    }
-    const Buffer copy =
-        Buffer::copy_of(piece.bytes().first(std::min(piece.size(), Transport::least_loan)));
-    piece.remove_prefix(copy.size());
-    copied_of_loans_ += copy.size();
-    consume(copy.data(), copy.size());
+  const std::uint64_t payload = frame_.kind == FrameKind::data ? remaining_ : 0;
+  if (size > payload) {
+    corrupt("it lent " + std::to_string(size) + " bytes where " + std::to_string(payload) +
+            " of a message have to come");
+  } else if (settings_.take_loans && size >= Transport::least_loan) {
+    note_loan(std::move(piece));
+  } else {
+    copy_in(in(frame_.lane), piece.data(), size);
+    copied_of_loans_ = size;
+    advance(size);
   }
   after_receive();
   return copied_of_loans_;

@@ -210,20 +210,45 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a frame header that is lent is copied before it is looked at") {
-  Borrowing here;
+TEST_CASE("a loan that is more than the payload of its frame ends the link, and is not parsed") {
   const Message message = with_segment(10'000);
   const hf::Buffer body = serialised(message);
   hf::Buffer stream = hf::Buffer::heap(64 + body.size());
-  net::FrameHeader header = here.header(0, body.size(), body.size());
-  header.sequence = 1;
-  header.encode(stream.data());
   std::memcpy(stream.data() + 64, body.data(), body.size());
-  here.node.step([&] {
-    here.wire->feed_loan(stream);
-    REQUIRE(here.got.size() == 1);
-    CHECK(are_equal(here.got[0], message));
-  });
+  SECTION("a frame with its header") {
+    Borrowing here;
+    net::FrameHeader header = here.header(0, body.size(), body.size());
+    header.sequence = 1;
+    header.encode(stream.data());
+    here.node.step([&] {
+      here.wire->feed_loan(stream);
+      CHECK(here.got.empty());
+      CHECK(!here.wire->alive());
+    });
+  }
+  SECTION("payload, and the header of the next frame") {
+    Borrowing here;
+    net::FrameHeader next;
+    next.kind = FrameKind::heartbeat;
+    next.encode(stream.data() + body.size());
+    here.node.step([&] {
+      here.wire->say_header(here.header(0, body.size(), body.size()));
+      here.wire->feed_loan(stream.slice(0, body.size() + 64));
+      CHECK(here.got.empty());
+      CHECK(!here.wire->alive());
+    });
+  }
+  SECTION("what belongs to no message") {
+    Borrowing here;
+    net::FrameHeader close;
+    close.kind = FrameKind::close;
+    close.length = 4096;
+    here.node.step([&] {
+      here.wire->say_header(close);
+      here.wire->feed_loan(stream.slice(0, 4096));
+      CHECK(!here.wire->alive());
+    });
+  }
 }
 
 TEST_CASE("messages come whole however they are cut into frames, copies and loans") {
