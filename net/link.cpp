@@ -1047,13 +1047,15 @@ Result<Message> Link::assemble(LaneIn& lane) {
                                 });
 }
 
-/// In place if it was copied as a whole, or if it may be and loans are exactly that part; else in
-/// memory of its own. Each keeps what the message is charged.
+/// In place if it was copied as a whole, or if it may be and loans are exactly that part, on an
+/// address that parts begin on; else in memory of its own. Each keeps what the message is charged.
 Buffer Link::part_of(LaneIn& lane, std::uint64_t begin, std::uint64_t size, bool may_be_lent) {
   const auto first = std::ranges::upper_bound(lane.lent, begin, {}, &Lent::end);
   if (first == lane.lent.end() || first->offset >= begin + size)
     return lane.memory.slice(place_of(lane, begin), size);
-  if (!may_be_lent || first->offset != begin) return gather(lane, begin, size);
+  const auto address = reinterpret_cast<std::uintptr_t>(first->piece.data());
+  const bool fits = first->offset == begin && address % wire::part_alignment == 0;
+  if (!may_be_lent || !fits) return gather(lane, begin, size);
   // One loan, or several of memory that lies side by side.
   std::vector<Buffer> others;
   std::uint64_t end = first->end();

@@ -77,6 +77,16 @@ bool lies_in(const hf::Buffer& part, const hf::Buffer& memory) {
   return part.data() >= memory.data() && part.data() + part.size() <= memory.data() + memory.size();
 }
 
+/// Each of its parts begins where the receiver may rely on it.
+bool is_aligned(const Message& message) {
+  const auto fits = [](const hf::Buffer& part) {
+    return part.empty() ||
+           reinterpret_cast<std::uintptr_t>(part.data()) % net::wire::part_alignment == 0;
+  };
+  return fits(message.metadata) && fits(message.body) &&
+         std::ranges::all_of(message.segments, fits);
+}
+
 /// A node whose messages are kept, and its far end, which lends.
 struct Borrowing {
   Borrowing() : wire(&node.add_wire()) {
@@ -198,10 +208,9 @@ TEST_CASE(
         REQUIRE(here.got.size() == 1);
         const Message& got = here.got[0];
         CHECK(are_equal(got, message));
-        for (const hf::Buffer* one : {&got.metadata, &got.body, &got.segments[0]}) {
+        CHECK(is_aligned(got));
+        for (const hf::Buffer* one : {&got.metadata, &got.body, &got.segments[0]})
           CHECK(!lies_in(*one, memory));
-          CHECK(reinterpret_cast<std::uintptr_t>(one->data()) % 64 == 0);
-        }
         here.got.clear();
         CHECK(memory.unique());
       });
@@ -249,6 +258,28 @@ TEST_CASE("a loan that is more than the payload of its frame ends the link, and 
       CHECK(!here.wire->alive());
     });
   }
+}
+
+TEST_CASE("a segment that is lent where no part may begin is copied to where one may") {
+  Borrowing here;
+  std::uint64_t number = 0;
+  for (const std::size_t size : {least, std::size_t{200'000}})
+    for (const std::size_t shift : {1u, 8u, 63u, 64u}) {
+      INFO(size << " bytes, " << shift << " off");
+      const Message message = with_segment(size);
+      const hf::Buffer body = serialised(message);
+      const hf::Buffer memory = hf::Buffer::heap(shift + body.size());
+      std::memcpy(memory.data() + shift, body.data(), body.size());
+      const std::size_t begin = begins_of(message)[0];
+      here.node.step([&] {
+        here.say(memory.slice(shift, body.size()), begin, begin + size, ++number);
+        REQUIRE(here.got.size() == 1);
+        CHECK(are_equal(here.got[0], message));
+        CHECK(is_aligned(here.got[0]));
+        CHECK(lies_in(here.got[0].segments[0], memory) == (shift == 64));
+        here.got.clear();
+      });
+    }
 }
 
 TEST_CASE("messages come whole however they are cut into frames, copies and loans") {
@@ -312,6 +343,7 @@ TEST_CASE("messages come whole however they are cut into frames, copies and loan
       REQUIRE(here.wire->alive());
       REQUIRE(here.got.size() == 1);
       CHECK(are_equal(here.got[0], message));
+      CHECK(is_aligned(here.got[0]));
       for (std::size_t i = 0; i < begins.size() && !wild; ++i)
         in_place += whole[i] && here.got[0].segments[i].data() == memory.data() + begins[i];
       here.got.clear();
