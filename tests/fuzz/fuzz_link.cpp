@@ -4,9 +4,10 @@
 
 #include "../net/wire.hpp"
 
-// A program for a node and a peer that may say anything: what the peer sends, and when, and what
-// the node does meanwhile. Whatever it is, another peer's link is served as ever, what is received
-// stays within the budget, and in the end all memory has come home.
+// A program for a node and a peer that may say anything: what the peer sends or lends, and when,
+// and what the node does meanwhile. Whatever it is, another peer's link is served as ever, what is
+// received stays within the budget, each part of it begins on a line and holds the bytes that were
+// said, only segments lie in the peer's memory, and in the end all memory has come home.
 namespace {
 
 using namespace net_test;
@@ -25,6 +26,7 @@ class Program {
  public:
   explicit Program(std::span<const std::uint8_t> input) : input_(input), node_(options(), small()) {
     node_.handler.react = [this](net::Session& session, Lane lane, Message message) {
+      look_at(message);
       if (message.envelope.kind == MessageKind::ask)
         asks_.emplace_back(net::SessionRef(&session), message.envelope, lane);
       if (keeps_) kept_.push_back(std::move(message));
@@ -33,6 +35,7 @@ class Program {
     hostile_->remembers = true;
     other_ = &node_.add_wire();
     node_.step([&] {
+      hostile_->bring_loans();
       other_->lend(1u << 20);
       other_->hear();
     });
@@ -56,6 +59,19 @@ class Program {
 
  private:
   static constexpr std::size_t budget = 4u << 20;
+  /// The message that is being said on a lane.
+  struct Lent {
+    hf::Buffer memory;
+    std::uint64_t message = 0;
+    std::size_t offset = 0, index = 0;
+  };
+  struct Expected {
+    Message message;
+    hf::Buffer memory;
+    bool holds = true;  ///< The peer has changed nothing of it since.
+  };
+  static constexpr std::uint64_t known_type = 0x6b6e6f776e;
+
   static net::Network::Options options() {
     net::Network::Options options;
     options.receive_budget_bytes = budget;
@@ -87,8 +103,8 @@ class Program {
       case 0:
       case 1: return say_frame();
       case 2: return say_fragment();
-      case 3:
-      case 4: return say_message();
+      case 3: return say_message();
+      case 4: return say_lent();
       case 5: return hostile_->lend(number() % (8u << 20) + 1);
       case 6: return hear();
       case 7: return say_bytes();
@@ -115,6 +131,7 @@ class Program {
       } else {
         (void)hostile_->connect_again(number());
       }
+      if (byte() % 2) hostile_->bring_loans();
     });
     node_.step([&] {
       if (welcome) hostile_->welcomed();
@@ -173,6 +190,91 @@ class Program {
     const std::uint8_t flags = byte() % 4 == 0;
     hostile_->say_message(where, ++last_, message, flags);
   }
+  /// A frame of a message whose bytes are known, cut into copies and loans, as a rule the next one.
+  void say_lent() {
+    net::FrameHeader frame = header();
+    Lent& lent = lent_[static_cast<std::size_t>(frame.lane)];
+    if (lent.offset >= lent.memory.size()) begin_lent(lent, frame.message);
+    frame.message = lent.message;
+    frame.offset = lent.offset;
+    frame.total = lent.memory.size();
+    frame.length = std::min<std::uint64_t>(frame.total - frame.offset, size_of_lent());
+    const hf::Buffer payload = lent.memory.slice(lent.offset, frame.length);
+    lent.offset += frame.length;
+    hostile_->say_header(frame, payload.bytes());
+    for (std::size_t at = 0; at < payload.size();) {
+      const std::uint8_t how = byte();
+      std::size_t part = std::min(payload.size() - at, size_of_lent());
+      if (how % 32 == 31) return;  // and the rest never comes
+      if (how % 32 == 30) hostile_->break_off();
+      if (how % 32 == 29) spoil(lent, at);
+      // Beyond the frame, and perhaps beyond the message.
+      if (how % 32 == 27) part = lent.memory.size() - (lent.offset - payload.size()) - at;
+      if (how % 2) {
+        hostile_->feed_loan(lent.memory.slice(lent.offset - payload.size() + at, part));
+      } else {
+        hostile_->feed(payload.slice(at, std::min(part, payload.size() - at)).bytes());
+      }
+      at += part;
+    }
+  }
+  /// Up to what a message of several loans has, as a rule as much as there is.
+  std::size_t size_of_lent() {
+    const std::uint64_t size = number();
+    return size < 100 ? 200'000 : 1 + (size - 1) % 150'000;
+  }
+  hf::Buffer known_bytes(std::size_t size) {
+    if (size == 0) return {};
+    hf::Buffer bytes = hf::Buffer::heap(size);
+    for (std::size_t i = 0; i < size; ++i)
+      bytes.data()[i] = static_cast<std::byte>(expected_.size() * 31 + i * 7 + (i >> 8) * 13);
+    return bytes;
+  }
+  void begin_lent(Lent& lent, std::uint64_t number_of_message) {
+    Message message;
+    message.envelope.type_id = known_type;
+    message.envelope.correlation = expected_.size();
+    message.metadata = known_bytes(number() % 6000);
+    message.body = known_bytes(number() % 20'000);
+    for (int count = byte() % 4; count > 0; --count)
+      message.segments.push_back(known_bytes(number() % 90'000));
+    const hf::Buffer bytes = serialised(message);
+    const std::size_t shift = byte() % 4 ? 0 : byte() % 64;
+    const hf::Buffer all = hf::Buffer::heap(shift + bytes.size());
+    std::memcpy(all.data() + shift, bytes.data(), bytes.size());
+    lent = {all.slice(shift, bytes.size()), number_of_message, 0, expected_.size()};
+    expected_.push_back({std::move(message), all, true});
+  }
+  /// The peer writes to what it has lent, or will; not to what says which message it is.
+  void spoil(const Lent& lent, std::size_t at) {
+    if (lent.memory.size() == net::wire::envelope_size) return;
+    expected_[lent.index].holds = false;
+    at %= lent.memory.size() - net::wire::envelope_size;
+    lent.memory.data()[net::wire::envelope_size + at] ^= std::byte{0xff};
+  }
+  void look_at(const Message& message) {
+    const auto look = [&](const hf::Buffer& part, bool may_be_lent) {
+      const auto address = reinterpret_cast<std::uintptr_t>(part.data());
+      require(part.empty() || address % 64 == 0, "a part begins between two lines");
+      for (const Expected& one : expected_)
+        require(may_be_lent || part.empty() || part.data() < one.memory.data() ||
+                    part.data() >= one.memory.data() + one.memory.size(),
+                "what is looked at lies in the peer's memory");
+    };
+    look(message.metadata, false);
+    look(message.body, false);
+    for (const hf::Buffer& segment : message.segments) look(segment, true);
+    const std::uint64_t index = message.envelope.correlation;
+    if (message.envelope.type_id != known_type || index >= expected_.size()) return;
+    if (!expected_[index].holds) return;
+    const Message& said = expected_[index].message;
+    bool same = message.metadata.text() == said.metadata.text() &&
+                message.body.text() == said.body.text() &&
+                message.segments.count() == said.segments.count();
+    for (std::size_t i = 0; same && i < said.segments.count(); ++i)
+      same = message.segments[i].text() == said.segments[i].text();
+    require(same, "a message holds other bytes than were said");
+  }
   void say_bytes() {
     std::vector<std::byte> bytes(std::min<std::size_t>(byte(), input_.size()));
     for (std::byte& at : bytes) at = static_cast<std::byte>(byte());
@@ -229,8 +331,13 @@ class Program {
       node_.end_session(1);
       kept_.clear();
       asks_.clear();
+      for (Lent& lent : lent_) lent = {};
     });
     node_.pass(3s);
+    node_.step([&] {
+      for (const Expected& one : expected_) require(one.memory.unique(), "a loan is lost");
+      expected_.clear();
+    });
     require(node_.shard().receive_pool().usage().used_bytes == 0, "received memory is lost");
     require(node_.shard().send_pool().usage().used_bytes == 0, "sent memory is lost");
   }
@@ -250,6 +357,8 @@ class Program {
   std::vector<Asked> asks_;
   std::vector<Message> kept_;
   Partly partly_[3];
+  Lent lent_[3];
+  std::vector<Expected> expected_;
   std::uint64_t last_ = 0, granted_ = 0, announced_ = 0;
   bool keeps_ = false;
 };

@@ -1,7 +1,6 @@
 // What a link does with bytes that are lent to it, and with those that it lends. In virtual time,
 // with a far end that lends what it likes.
 #include <catch2/catch_test_macros.hpp>
-#include <hyperframes/net/detail/little_endian.hpp>
 #include <hyperframes/net/link.hpp>
 #include <random>
 
@@ -16,28 +15,6 @@ using net::Message;
 namespace {
 
 constexpr std::size_t least = net::Transport::least_loan;
-
-/// As it travels, in one piece of the far end's memory.
-hf::Buffer serialised(const Message& message) {
-  hf::Buffer bytes = hf::Buffer::heap(net::wire::size_of(message));
-  std::memset(bytes.data(), 0, bytes.size());
-  net::wire::encode_head(message, std::span<std::byte, 64>(bytes.data(), 64));
-  std::size_t end = 64;
-  for (const hf::Buffer& segment : message.segments) {
-    net::detail::store_little(bytes.data() + end, std::uint64_t{segment.size()});
-    end += 8;
-  }
-  const auto put = [&](const hf::Buffer& part) {
-    if (part.empty()) return;
-    end = net::wire::align_part(end);
-    std::memcpy(bytes.data() + end, part.data(), part.size());
-    end += part.size();
-  };
-  put(message.metadata);
-  put(message.body);
-  for (const hf::Buffer& segment : message.segments) put(segment);
-  return bytes;
-}
 
 /// Where its segments begin.
 std::vector<std::size_t> begins_of(const Message& message) {

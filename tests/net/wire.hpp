@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <hyperframes/net/detail/little_endian.hpp>
 #include <hyperframes/net/handshake.hpp>
 #include <hyperframes/net/network_core.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
@@ -29,6 +30,28 @@ inline std::vector<WireFrame> of_kind(const std::vector<WireFrame>& frames, net:
   for (const WireFrame& frame : frames)
     if (frame.header.kind == kind) found.push_back(frame);
   return found;
+}
+
+/// As it travels, in one piece of the far end's memory.
+inline hf::Buffer serialised(const net::Message& message) {
+  hf::Buffer bytes = hf::Buffer::heap(net::wire::size_of(message));
+  std::memset(bytes.data(), 0, bytes.size());
+  net::wire::encode_head(message, std::span<std::byte, 64>(bytes.data(), 64));
+  std::size_t end = 64;
+  for (const hf::Buffer& segment : message.segments) {
+    net::detail::store_little(bytes.data() + end, std::uint64_t{segment.size()});
+    end += 8;
+  }
+  const auto put = [&](const hf::Buffer& part) {
+    if (part.empty()) return;
+    end = net::wire::align_part(end);
+    std::memcpy(bytes.data() + end, part.data(), part.size());
+    end += part.size();
+  };
+  put(message.metadata);
+  put(message.body);
+  for (const hf::Buffer& segment : message.segments) put(segment);
+  return bytes;
 }
 
 /// What the link's transport and the test share.
@@ -281,12 +304,16 @@ class Wire {
   void feed_loan(hf::Buffer piece) {
     if (alive()) state_->owner->on_loan(std::move(piece));
   }
-  /// A frame's header, whose payload follows by other means.
-  void say_header(net::FrameHeader header) {
+  /// A frame's header, whose payload follows by other means. Said again, it comes with `payload`.
+  void say_header(net::FrameHeader header, std::span<const std::byte> payload = {}) {
     header.sequence = ++said_;
     header.acknowledgement = heard_;
     std::vector<std::byte> bytes(net::FrameHeader::size);
     header.encode(bytes.data());
+    if (remembers) {
+      said_frames_.push_back(bytes);
+      said_frames_.back().insert(said_frames_.back().end(), payload.begin(), payload.end());
+    }
     feed(bytes);
   }
   /// Bytes as they are; where the link wants them, as from a socket.
