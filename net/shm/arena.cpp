@@ -116,12 +116,14 @@ void LoanShare::collect() noexcept {
 }
 
 // A process that has ended reads nothing any more. The system shows that a moment later than the
-// end of its sockets, so the first look may be too early.
+// end of its sockets, so the first look may be too early. One that has lied about what it returned
+// would keep the rest until then, as nothing that it says counts; it may read what changes instead.
 void LoanShare::look_at_ended() noexcept {
   std::erase_if(ended_, [](const std::unique_ptr<Lender>& lender) {
     lender->loans.collect();
     lender->loans.end_unread();
-    if (lender->loans.count() && lender->process.lives()) return false;
+    const bool lies = !lender->loans.fault().empty();
+    if (lender->loans.count() && !lies && lender->process.lives()) return false;
     lender->loans.end();
     return true;
   });
