@@ -150,27 +150,62 @@ ShmPeer peer_of(int socket) {
   return {found.pid, found.uid};
 }
 
-ShmProcess::ShmProcess(pid_t process) noexcept : process_(process) {
+ShmProcess::ShmProcess(pid_t process) noexcept : process_(process) { open(process); }
+
+void ShmProcess::open(pid_t process) noexcept {
+  if (is_this_one()) return;
+  failure_ = process ? ENOSYS : ENOPROTOOPT;
 #ifdef SYS_pidfd_open
-  if (process && !is_this_one())
-    handle_ = OwnDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (!process) return;
+  handle_ = OwnDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  failure_ = handle_ ? 0 : errno;
 #endif
 }
+
+namespace {
+
+bool lacks_descriptors(int failure) noexcept { return failure == EMFILE || failure == ENFILE; }
+
+/// Whether nobody is at the other end any more, whatever is still to be read.
+bool has_hung_up(int socket) noexcept {
+  pollfd look{socket, POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) == 1 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+}  // namespace
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
-ShmProcess::ShmProcess(int socket, pid_t process) noexcept : ShmProcess() {
-  process_ = process;
+// Where the kernel has no such option the number has to do: it was that process's if its socket has
+// not ended since, and may be another one's by now if it has.
+ShmProcess::ShmProcess(int socket, pid_t process) noexcept : process_(process) {
   if (is_this_one()) return;
   int handle = -1;
   socklen_t length = sizeof handle;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &handle, &length) == 0 && handle >= 0) {
     ::fcntl(handle, F_SETFD, FD_CLOEXEC);
     handle_ = OwnDescriptor(handle);
-  } else {
-    *this = ShmProcess(process);
+    return;
   }
+  const int first_failure = errno;
+  open(process);
+  if (lacks_descriptors(first_failure)) failure_ = first_failure;
+  if (!handle_ || !has_hung_up(socket)) return;
+  handle_.reset();
+  failure_ = ESRCH;
+}
+
+std::string ShmProcess::why_unknown() const {
+  if (lacks_descriptors(failure_))
+    return "to see when it ends takes a descriptor, and this process may open no more: raise the "
+           "open-files limit (ulimit -n)";
+  if (failure_ == ESRCH) return "it has ended";
+  if (process_ == 0)
+    return "it is in another process namespace, and this kernel does not tell when it ends, as "
+           "Linux 6.5 does";
+  return "the system does not tell when it ends: " +
+         std::error_code(failure_, std::generic_category()).message();
 }
 
 bool ShmProcess::is_this_one() const noexcept { return process_ == ::getpid(); }

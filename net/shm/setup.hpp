@@ -79,13 +79,18 @@ class ShmProcess {
   ShmProcess(int socket, pid_t process) noexcept;
   /// `lives` will tell the truth.
   bool is_known() const noexcept { return is_this_one() || handle_; }
-  /// False as well if that can't be found out, as of a process in another namespace.
+  /// Why it is not known, and what helps.
+  std::string why_unknown() const;
+  /// False as well for one that is not known. True if the system would not say at the moment.
   bool lives() const noexcept;
   bool is_this_one() const noexcept;
 
  private:
+  void open(pid_t process) noexcept;
+
   pid_t process_ = 0;
   OwnDescriptor handle_;
+  int failure_ = 0;  ///< What kept it from being known: an errno.
 };
 
 /// Throws Errc::invalid_argument for a name that none can have.

@@ -684,9 +684,7 @@ void ShmTransport::begin_loans() {
   // What it has when it dies comes back only if that is seen.
   detail::ShmProcess process(socket_.get(), peer_.process);
   if (!process.is_known())
-    return log::info(peer() +
-                     " is lent no memory, and gets copies: it is in another process "
-                     "namespace, and this kernel does not tell when it ends");
+    return log::info(peer() + " is lent no memory, and gets copies: " + process.why_unknown());
   lender_ = std::make_unique<detail::Lender>(peer(), others_.memory(), layout_of_others_, slots,
                                              std::move(process));
   arena_->here().add(*lender_);

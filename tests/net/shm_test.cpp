@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <filesystem>
@@ -317,6 +318,52 @@ TEST_CASE("a process that does not accept is given no memory") {
   const shm::Passed passed = shm::receive_passed(socket.get(), shm::ShmOffer::size);
   CHECK(passed.bytes.empty());
   CHECK(passed.descriptors.empty());
+}
+
+namespace {
+
+/// May open no more descriptors while in scope.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const shm::OwnDescriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("a process whose end can't be watched says why, and what helps") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const shm::OwnDescriptor near(ends[0]);
+  shm::OwnDescriptor far(ends[1]);
+  const pid_t parent = ::getppid();
+  const shm::ShmProcess known(near.get(), parent);
+  CHECK(known.is_known());
+  CHECK(known.lives());
+  {
+    const NoDescriptors full;
+    const shm::ShmProcess lacking(near.get(), parent), by_number(parent);
+    CHECK(!lacking.is_known());
+    CHECK(has(lacking.why_unknown(), "ulimit -n"));
+    CHECK(has(by_number.why_unknown(), "ulimit -n"));
+    CHECK(!lacking.lives());
+  }
+  // Of no number, and where there is no socket that would tell.
+  const shm::ShmProcess nameless(-1, 0), gone(-1, 0x3fffffff);
+  CHECK(!nameless.is_known());
+  CHECK(has(nameless.why_unknown(), "another process namespace"));
+  CHECK(!gone.is_known());
+  CHECK(has(gone.why_unknown(), "it has ended"));
+  CHECK(shm::ShmProcess(::getpid()).is_known());
 }
 
 TEST_CASE("what could not be passed is an error with the reason of that") {
