@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <hyperframes/runtime/detail/pool.hpp>
 #include <new>
 #include <utility>
@@ -20,6 +21,33 @@ std::size_t bytes_of_share(std::size_t bytes, std::size_t shares) noexcept {
 std::string counted(std::size_t bytes, std::size_t loans) {
   return std::to_string(bytes) + " bytes in " + std::to_string(loans) +
          (loans == 1 ? " loan" : " loans");
+}
+
+struct Holder {
+  const Lender* lender;
+  const char* state;
+  std::size_t count, bytes;
+};
+
+/// Those that hold most; peers decide how many there are.
+std::string told(std::vector<Holder>& holders) {
+  constexpr std::size_t most_told = 8;
+  std::ranges::sort(holders, std::greater(), &Holder::bytes);
+  std::string text;
+  Holder others{};
+  for (std::size_t i = 0; i < holders.size(); ++i) {
+    const Holder& one = holders[i];
+    if (i < most_told) {
+      text += "; " + one.lender->peer + one.state + counted(one.bytes, one.count);
+    } else {
+      others.bytes += one.bytes;
+      others.count += one.count;
+    }
+  }
+  if (holders.size() > most_told)
+    text += "; and " + std::to_string(holders.size() - most_told) + " more hold " +
+            counted(others.bytes, others.count);
+  return text;
 }
 
 }  // namespace
@@ -130,6 +158,11 @@ void LoanShare::look_at_ended() noexcept {
   if (!ended_.empty() && !stopped_) home_.start_timer(look_, after(timing().heartbeat() / 8));
 }
 
+bool LoanShare::is_in_arrears(const ShmProcess& process) const noexcept {
+  const auto left_behind = [&](const auto& lender) { return lender->process.is_same(process); };
+  return std::ranges::count_if(ended_, left_behind) >= static_cast<std::ptrdiff_t>(most_ended);
+}
+
 void LoanShare::keep(std::unique_ptr<Lender> lender) {
   lender->unlink();
   if (stopped_) return;
@@ -178,13 +211,14 @@ Error LoanShare::exhausted(std::size_t size) {
   std::string found = "of this shard's " + std::to_string(bytes_) + " bytes " +
                       std::to_string(lines_.free_bytes()) + " are free, " +
                       std::to_string(lines_.longest_run()) + " of them side by side";
-  const auto add = [&found](const Lender& lender, const char* state) {
-    if (lender.loans.count())
-      found += "; " + lender.peer + state + counted(lender.loans.bytes(), lender.loans.count());
+  std::vector<Holder> holders;
+  const auto add = [&holders](const Lender& lender, const char* state) {
+    if (const std::size_t count = lender.loans.count())
+      holders.push_back({&lender, state, count, lender.loans.bytes()});
   };
   lenders_.for_each([&](Lender& lender) { add(lender, " holds "); });
   for (const auto& lender : ended_) add(*lender, ", whose connection has ended, holds ");
-  return Error(Errc::exhausted, attempt(size), found + "; the rest is held here",
+  return Error(Errc::exhausted, attempt(size), found + told(holders) + "; the rest is held here",
                "destroy received segments sooner, or " + remedy());
 }
 

@@ -65,6 +65,11 @@ class LoanShare {
   void add(Lender& lender) noexcept { lenders_.push_back(lender); }
   /// Its link has ended. It has its peer's memory with it.
   void keep(std::unique_ptr<Lender> lender);
+  /// Each account that is kept costs a descriptor, and a mapping as large as its peer likes. One
+  /// process can leave behind so many and then no more, however often it connects.
+  static constexpr std::size_t most_ended = 16;
+  /// Whether that process has left behind so many: nothing may be lent to it until some end.
+  bool is_in_arrears(const ShmProcess& process) const noexcept;
   /// Takes in all that has come back, and that nobody has told of.
   void collect() noexcept;
   Shard& home() const noexcept { return home_; }

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -209,6 +211,24 @@ std::string ShmProcess::why_unknown() const {
 }
 
 bool ShmProcess::is_this_one() const noexcept { return process_ == ::getpid(); }
+
+namespace {
+
+/// The number that only a process's own pidfds have; 0: there is none.
+std::uint64_t number_behind(int pidfd) noexcept {
+  constexpr auto pidfs = 0x50494446;
+  struct statfs system{};
+  struct stat status{};
+  if (pidfd < 0 || ::fstatfs(pidfd, &system) != 0 || system.f_type != pidfs) return 0;
+  return ::fstat(pidfd, &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+bool ShmProcess::is_same(const ShmProcess& other) const noexcept {
+  if (process_ || other.process_) return process_ == other.process_;
+  return number_behind(handle_.get()) == number_behind(other.handle_.get());
+}
 
 // Readable once it has ended, also if nobody has waited for it yet.
 bool ShmProcess::lives() const noexcept {

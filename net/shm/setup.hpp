@@ -84,6 +84,9 @@ class ShmProcess {
   /// False as well for one that is not known. True if the system would not say at the moment.
   bool lives() const noexcept;
   bool is_this_one() const noexcept;
+  /// True as well for two of other namespaces, where the kernel tells them apart no more (before
+  /// Linux 6.9).
+  bool is_same(const ShmProcess& other) const noexcept;
 
  private:
   void open(pid_t process) noexcept;

@@ -685,6 +685,11 @@ void ShmTransport::begin_loans() {
   detail::ShmProcess process(socket_.get(), peer_.process);
   if (!process.is_known())
     return log::info(peer() + " is lent no memory, and gets copies: " + process.why_unknown());
+  if (arena_->here().is_in_arrears(process))
+    return log::info(peer() +
+                     " is lent no memory, and gets copies: it has not returned what it has of " +
+                     std::to_string(detail::LoanShare::most_ended) +
+                     " connections that have ended; see whether it destroys received segments");
   lender_ = std::make_unique<detail::Lender>(peer(), others_.memory(), layout_of_others_, slots,
                                              std::move(process));
   arena_->here().add(*lender_);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 #include <hyperframes/net/channel/messenger.hpp>
+#include <hyperframes/net/shm/arena.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/crc32c.hpp>
@@ -393,6 +394,17 @@ TEST_CASE("what is held longer than its connection stays whole, and comes back a
 
 // ---- Peers that lie
 
+namespace {
+
+hf::Task<void> send_lent(net::Network* network, std::uint64_t to) {
+  auto session = network->session(to);
+  Message message;
+  message.segments.push_back(co_await network->loan(10'000, soon()));
+  co_await session->send(std::move(message), Lane::bulk, soon());
+}
+
+}  // namespace
+
 TEST_CASE("a peer that lends nonsense loses its link, and nobody else does") {
   const Over over(net::Scheme::shm);
   Node node, friendly;
@@ -451,14 +463,7 @@ TEST_CASE("a peer that returns nonsense loses its link, and what was lent to it 
   ShmRawPeer peer(endpoint.host);
   peer.enter(5);
   peer.lend(1u << 20);
-  const auto send = [](net::Network* network) -> hf::Task<std::uint64_t> {
-    auto session = network->session(5);
-    Message message;
-    message.segments.push_back(co_await network->loan(10'000, soon()));
-    co_await session->send(std::move(message), Lane::bulk, soon());
-    co_return 0;
-  };
-  node.run([&] { return send(&node.network); });
+  node.run([&] { return send_lent(&node.network, 5); });
   peer.words().returned = 77;
   net::FrameHeader heartbeat;  // so that it looks
   heartbeat.kind = net::FrameKind::heartbeat;
@@ -473,6 +478,64 @@ TEST_CASE("a peer that returns nonsense loses its link, and what was lent to it 
   CHECK(node.run([&] { return borrow_all(&node.network, share); }));
   friendly.send(node.network.node_id(), "unharmed");
   CHECK(eventually([&] { return node.handler.count == 1; }));
+}
+
+namespace {
+
+/// What a connection leaves behind if it is cut with a loan taken.
+struct LeftBehind {
+  shm::ShmSegment own, others;
+};
+
+}  // namespace
+
+TEST_CASE("a process that takes a loan and leaves, over and over, leaves little behind") {
+  const Over over(net::Scheme::shm);
+  Node node(1, lending());
+  const auto endpoint = node.listen();
+  std::vector<LeftBehind> left;
+  constexpr int rounds = 40, most = static_cast<int>(shm::LoanShare::most_ended);
+  int lent = 0;
+  for (int round = 1; round <= rounds; ++round) {
+    ShmRawPeer peer(endpoint.host);
+    const auto id = static_cast<std::uint64_t>(100 + round);
+    peer.enter(id);
+    peer.lend(1u << 20);
+    const int before = node.handler.down_count;
+    node.run([&] { return send_lent(&node.network, id); });
+    net::FrameHeader header;
+    do {
+      const auto bytes = peer.receive(net::FrameHeader::size);
+      REQUIRE(decode(std::span<const std::byte, 64>(bytes.data(), 64), net::FrameLimits(),
+                     header) == net::FrameFault::none);
+      if (header.kind != net::FrameKind::data) peer.receive(header.length);
+    } while (header.kind != net::FrameKind::data);
+    // The envelope, the segment's length and the gap behind it come first, then what is lent.
+    peer.receive(128);
+    while (!peer.reader->has_piece()) std::this_thread::sleep_for(1ms);
+    const auto* descriptors = reinterpret_cast<const shm::ShmDescriptor*>(
+        peer.others.memory() + shm::ShmLayout::descriptors_at);
+    lent += descriptors[peer.words().taken].where >> 48 == shm::ShmDescriptor::lent;
+    ++peer.words().taken;
+    depart(peer.own.memory(), shm::Departure::ended);
+    ::shutdown(peer.caller.socket(), SHUT_RDWR);
+    REQUIRE(eventually([&] { return node.handler.down_count == before + 1; }));
+    left.push_back({std::move(peer.own), std::move(peer.others)});
+  }
+  CHECK(lent == most);
+  // Two of them are ours in each round, and what a link has had may go a moment later.
+  CHECK(eventually([&] { return mappings() - 2 * rounds <= 1 + most; }));
+  const hf::Error lack =
+      node.run([&] { return failure_of(node.network.loan(share, hf::after(hf::Duration{1}))); });
+  INFO(lack.what());
+  CHECK(mentions(lack, "and " + std::to_string(most - 8) + " more"));
+  Node friendly;
+  friendly.connect(endpoint);
+  friendly.send(node.network.node_id(), "unharmed");
+  CHECK(eventually([&] { return node.handler.count == 1; }));
+  // Once it has returned what it has, it is lent to again.
+  for (auto& one : left) reinterpret_cast<shm::ShmWords*>(one.own.memory())->returned = 1;
+  CHECK(node.run([&] { return borrow_all(&node.network, share); }));
 }
 
 TEST_CASE(
