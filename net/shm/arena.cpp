@@ -212,13 +212,18 @@ Error LoanShare::exhausted(std::size_t size) {
                       std::to_string(lines_.free_bytes()) + " are free, " +
                       std::to_string(lines_.longest_run()) + " of them side by side";
   std::vector<Holder> holders;
-  const auto add = [&holders](const Lender& lender, const char* state) {
-    if (const std::size_t count = lender.loans.count())
-      holders.push_back({&lender, state, count, lender.loans.bytes()});
+  const std::span own(arena_.segment().memory() + begin_, bytes_);
+  const auto add = [&](const Lender& lender, const char* state) {
+    const ShmLoans::Sum lent = lender.loans.within(own);
+    if (lent.loans) holders.push_back({&lender, state, lent.loans, lent.bytes});
   };
   lenders_.for_each([&](Lender& lender) { add(lender, " holds "); });
   for (const auto& lender : ended_) add(*lender, ", whose connection has ended, holds ");
-  return Error(Errc::exhausted, attempt(size), found + told(holders) + "; the rest is held here",
+  // A link of another shard may have lent of it, which only that shard can tell.
+  const char* const rest = arena_.shares() == 1
+                               ? "; the rest is held here"
+                               : "; the rest is held here, or lent by links of other shards";
+  return Error(Errc::exhausted, attempt(size), found + told(holders) + rest,
                "destroy received segments sooner, or " + remedy());
 }
 

@@ -57,9 +57,9 @@ class LoanShare {
 
   class Awaiter;
   /// Memory with indeterminate contents, on a 64-byte boundary. Suspends, first come first served,
-  /// until there is a run of that size or `deadline` has passed (Errc::exhausted, with who has
-  /// what). Throws Errc::too_large at once if the whole share is smaller, and Errc::shutting_down
-  /// from `stop` on.
+  /// until there is a run of that size or `deadline` has passed (Errc::exhausted, with what peers
+  /// have of it by links of this shard). Throws Errc::too_large at once if the whole share is
+  /// smaller, and Errc::shutting_down from `stop` on.
   [[nodiscard]] Awaiter loan(std::size_t size, Time deadline);
   /// Until it is destroyed or left with `keep`.
   void add(Lender& lender) noexcept { lenders_.push_back(lender); }

@@ -70,6 +70,18 @@ void ShmLoans::end_unread() noexcept {
     if (!pieces_[slot].empty() && numbers_[slot] > taken) free_slot(slot);
 }
 
+ShmLoans::Sum ShmLoans::within(std::span<const std::byte> memory) const noexcept {
+  Sum sum;
+  for (const Buffer& piece : pieces_) {
+    const bool lies_there = !piece.empty() && piece.data() >= memory.data() &&
+                            piece.data() < memory.data() + memory.size();
+    if (!lies_there) continue;
+    sum.bytes += piece.size();
+    ++sum.loans;
+  }
+  return sum;
+}
+
 void ShmLoans::end() noexcept {
   for (std::size_t slot = 0; slot < pieces_.size(); ++slot)
     if (!pieces_[slot].empty()) free_slot(slot);

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <hyperframes/net/shm/ring.hpp>
 #include <hyperframes/runtime/buffer.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,11 @@ class ShmLoans {
   /// Bytes that are out.
   std::size_t bytes() const noexcept { return bytes_; }
   std::size_t count() const noexcept { return pieces_.size() - free_.size(); }
+  struct Sum {
+    std::size_t bytes = 0, loans = 0;
+  };
+  /// Of what is out, what lies in that memory.
+  Sum within(std::span<const std::byte> memory) const noexcept;
   /// There is a free slot. Keeps the piece until that comes back. `number`: of its descriptor,
   /// from 1.
   std::uint16_t lend(Buffer piece, std::uint64_t number) noexcept;

@@ -283,6 +283,30 @@ TEST_CASE("memory that is not there is an error that says who has it, and what t
   CHECK(programs.is_whole());
 }
 
+TEST_CASE("memory that another shard's link has lent is not said to be held here") {
+  const Over over(net::Scheme::shm);
+  Messengers both(lending_messenger(2 * share), 2);
+  both.run([&]() -> hf::Task<void> {
+    Ends ends = co_await both.connect();
+    auto borrow = [&both] { return both.client->loan(share, soon()); };
+    TypedMessage message = typed("test.loan.one", "");
+    message.segments.push_back(co_await hf::call_on(both.runtime.shard(1), borrow));
+    co_await ends.here.send(std::move(message), soon());
+    const TypedMessage got = co_await ends.there.recv({}, soon());
+    REQUIRE(is_lent(got.segments[0]));
+    auto lack = [&both] { return failure_of(both.client->loan(64, hf::after(10ms))); };
+    const hf::Error there = co_await hf::call_on(both.runtime.shard(1), lack);
+    INFO(there.what());
+    CHECK(mentions(there, "held here, or lent by links of other shards"));
+    // Nor does it stand in the error of the shard whose link it was.
+    const hf::Buffer all = co_await both.client->loan(share, soon());
+    const hf::Error here = co_await failure_of(both.client->loan(64, hf::after(10ms)));
+    INFO(here.what());
+    CHECK(here.is(hf::Errc::exhausted));
+    CHECK(!mentions(here, "in 1 loan"));
+  });
+}
+
 TEST_CASE("those who wait for memory get it in the order in which they came") {
   const Over over(net::Scheme::shm);
   Messengers both(lending_messenger());
