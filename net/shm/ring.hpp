@@ -222,6 +222,8 @@ class ShmReader {
   /// Lets the peer have the memory of the pieces that were taken. False: there is none that it does
   /// not have.
   bool publish() noexcept;
+  /// Pieces that were taken, and whose memory the peer does not have back.
+  std::uint64_t unpublished() const noexcept { return taken_ - published_; }
   bool must_ring() noexcept { return bell_.is_due(); }
   void ring_again() noexcept { bell_.forget(); }
   const std::string& fault() const noexcept { return fault_; }

@@ -35,7 +35,7 @@ constexpr std::size_t pass_bytes = 256 << 10;
 constexpr std::size_t least_cost = 256;
 // The memory of a piece of this size is given back at once, and not at the end of the turn's pass.
 constexpr std::size_t large_piece = 4 << 10;
-// The memory of so many in one pass is given back with the next one.
+// The memory of so many may wait for a pass that finds nothing.
 constexpr std::size_t few_pieces = 4;
 // Doorbells that are read at a time.
 constexpr std::size_t bell_bytes = 64;
@@ -523,8 +523,9 @@ std::size_t ShmTransport::poll() noexcept {
     end(corrupt(reader_->fault()));
     return pieces + 1;
   }
-  // Few are given back by the next poll: an answer to them shall not wait for that.
-  if (pieces == 0 || pieces > few_pieces) give_back();
+  // An answer to a few shall not wait for their return. Nor shall a sender that has a piece in each
+  // pass walk through all of its memory meanwhile.
+  if (pieces == 0 || reader_->unpublished() > few_pieces) give_back();
   if (lender_ && lender_->loans.has_returns()) {
     pieces += lender_->loans.collect();
     if (const std::string& fault = lender_->loans.fault(); !fault.empty()) {

@@ -11,6 +11,7 @@
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/net/shm/shm.hpp>
 #include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/poller.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
 #include <iterator>
 #include <sstream>
@@ -364,6 +365,56 @@ TEST_CASE("a process whose end can't be watched says why, and what helps") {
   CHECK(!gone.is_known());
   CHECK(has(gone.why_unknown(), "it has ended"));
   CHECK(shm::ShmProcess(::getpid()).is_known());
+}
+
+namespace {
+
+/// A peer that has a small piece there whenever its shard polls.
+struct Trickle final : hf::Poller {
+  explicit Trickle(ShmRawPeer& peer) : peer(peer) {}
+  std::size_t poll() noexcept override {
+    const shm::ShmWords& node = *reinterpret_cast<const shm::ShmWords*>(peer.others.memory());
+    furthest = std::max(furthest, peer.writer->count() - node.taken.load());
+    if (left == 0) return 0;
+    --left;
+    net::FrameHeader heartbeat;
+    heartbeat.kind = net::FrameKind::heartbeat;
+    peer.say(heartbeat);
+    return 1;
+  }
+  void arm() noexcept override {}
+  bool ready() const noexcept override { return left != 0; }
+  void disarm() noexcept override {}
+  ShmRawPeer& peer;
+  int left = 200;
+  std::uint64_t furthest = 0;
+};
+
+hf::Task<std::uint64_t> furthest_behind(ShmRawPeer* peer) {
+  Trickle trickle(*peer);
+  hf::Shard::current()->add_poller(trickle);
+  const hf::Time limit = hf::after(hf::timing().scaled(20s));
+  while (trickle.left && hf::Clock::now() < limit) co_await hf::sleep_for(1ms);
+  hf::Shard::current()->remove_poller(trickle);
+  co_return trickle.left ? 1000 : trickle.furthest;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that has one more piece at each look has its memory back meanwhile") {
+  const Over over(Scheme::shm);
+  hf::Runtime::Options options = shards(1);
+  options.shard.spin_always = true;  // before it sleeps it gives back all
+  hf::Runtime runtime(options);
+  Handler handler;
+  net::Network network(runtime, {}, handler);
+  const auto endpoint =
+      runtime.run([&](hf::Runtime&) { return network.listen(net::Endpoint::parse(Over::uri())); });
+  ShmRawPeer peer(endpoint.host);
+  peer.enter(5);
+  REQUIRE(eventually([&] { return handler.ups == 1; }));
+  // Four may wait, and two be on their way while a turn has no time for one of the two pollers.
+  CHECK(runtime.run([&](hf::Runtime&) { return furthest_behind(&peer); }) <= 4 + 1 + 2);
 }
 
 TEST_CASE("what could not be passed is an error with the reason of that") {
