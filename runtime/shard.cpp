@@ -22,8 +22,8 @@ constexpr std::size_t arrivals_per_turn = 1024;
 constexpr std::size_t comfortable_backlog = 1024;
 constexpr std::size_t timers_per_turn = 256;
 // A shard that polls looks so often for something to do before its next turn, which looks at the
-// clock for timers: some hundred nanoseconds.
-constexpr int looks_per_turn = 64;
+// clock for timers, and at no more than so many things: some hundred nanoseconds.
+constexpr std::size_t looks_per_turn = 64, things_per_turn = 256;
 // What an item counts for its group beside the time that it took: a clock may stand still.
 constexpr std::uint64_t least_work_ns = 50;
 }  // namespace
@@ -449,9 +449,12 @@ void Shard::drain(Time until) noexcept {
 }
 
 // A turn that finds nothing costs ten times what it takes to see that there is nothing, most of it
-// for looks at the clock. What comes meanwhile would wait for its end.
+// for looks at the clock. What comes meanwhile would wait for its end. With many pollers or shards
+// one look takes as long as a turn.
 Time Shard::look_out(Time now) const noexcept {
-  for (int looks = 0; looks < looks_per_turn; ++looks)
+  const std::size_t things = 1 + pollers_.size() + incoming_.size();
+  const std::size_t looks = std::clamp<std::size_t>(things_per_turn / things, 1, looks_per_turn);
+  for (std::size_t look = 0; look < looks; ++look)
     if (reactor_->has_news() || pollers_ready() || arrivals_waiting()) return now;
   return reactor_->now();
 }

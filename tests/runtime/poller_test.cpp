@@ -184,3 +184,41 @@ TEST_CASE("pollers have a part of a turn's time together, and those left out com
     for (Busy& poller : quick) manual.shard(0).remove_poller(poller);
   });
 }
+
+namespace {
+
+/// Never has anything to do.
+class Idle final : public Poller {
+ public:
+  std::size_t poll() noexcept override {
+    ++polls;
+    return 0;
+  }
+  void arm() noexcept override {}
+  bool ready() const noexcept override {
+    ++looks;
+    return false;
+  }
+  void disarm() noexcept override {}
+  std::uint64_t polls = 0;
+  mutable std::uint64_t looks = 0;
+};
+
+}  // namespace
+
+TEST_CASE("between two turns a shard with many pollers looks at each of them once") {
+  Runtime::Options options;
+  options.shards = 1;
+  options.shard.spin_always = true;
+  Runtime runtime(options);
+  std::deque<Idle> pollers(1000);
+  const auto stay_awake = [](std::deque<Idle>* pollers) -> Task<void> {
+    for (Idle& poller : *pollers) Shard::current()->add_poller(poller);
+    const std::uint64_t before = pollers->back().polls;
+    while (pollers->back().polls < before + 20) co_await sleep_for(1ms);
+    for (Idle& poller : *pollers) Shard::current()->remove_poller(poller);
+  };
+  runtime.run([&](Runtime&) { return stay_awake(&pollers); });
+  CHECK(pollers.back().polls >= 20);
+  CHECK(pollers.back().looks <= pollers.back().polls + 1);
+}
