@@ -53,9 +53,9 @@ class Line {
     std::uint64_t number = 0;
     double cpu_s = 0;  ///< Of this process, when it was sent.
   };
-  Task<void> measure_size(Row& row, Plan plan, Journal* journal);
-  Task<void> round_trips(Row& row, Plan plan);
-  Task<void> stream(Row& row, Plan plan, Journal* journal);
+  Task<void> measure_size(Row* row, Plan plan, Journal* journal);
+  Task<void> round_trips(Row* row, Plan plan);
+  Task<void> stream(Row* row, Plan plan, Journal* journal);
   Task<std::uint64_t> send_for(const Payload* payload, std::uint64_t size, std::uint64_t sent,
                                Duration span);
   Task<Sent> send_ask(Kind kind, std::string text, net::Lane lane);
@@ -164,7 +164,7 @@ Task<void> Line::measure(Plan plan, Journal* journal) {
     row.size = size;
     std::exception_ptr failure;
     try {
-      co_await measure_size(row, plan, journal);
+      co_await measure_size(&row, plan, journal);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -175,19 +175,19 @@ Task<void> Line::measure(Plan plan, Journal* journal) {
   journal->end();
 }
 
-Task<void> Line::measure_size(Row& row, Plan plan, Journal* journal) {
-  const std::string what = fmt::format("{} of {}", transport(), size_text(row.size));
+Task<void> Line::measure_size(Row* row, Plan plan, Journal* journal) {
+  const std::string what = fmt::format("{} of {}", transport(), size_text(row->size));
   journal->begin(what + ", round trips", plan.warm_up + plan.steady);
   co_await round_trips(row, plan);
-  row.transport = transport();
-  journal->note(row);
+  row->transport = transport();
+  journal->note(*row);
   journal->begin(what + ", one way", plan.warm_up + plan.steady);
   co_await stream(row, plan, journal);
 }
 
-Task<void> Line::round_trips(Row& row, Plan plan) {
-  const Payload payload = co_await Payload::make(row.size);
-  const net::Lane lane = lane_of(row.size);
+Task<void> Line::round_trips(Row* row, Plan plan) {
+  const Payload payload = co_await Payload::make(row->size);
+  const net::Lane lane = lane_of(row->size);
   LatencyHistogram latencies;
   Time end = Clock::read_system() + plan.warm_up;
   bool steady = false;
@@ -204,8 +204,8 @@ Task<void> Line::round_trips(Row& row, Plan plan) {
     }
     const Time now = Clock::read_system();
     if (steady) latencies.record(now - start);
-    ++row.verified;
-    if (!check(*echo_, sequence, row.size).empty()) ++row.wrong;
+    ++row->verified;
+    if (!check(*echo_, sequence, row->size).empty()) ++row->wrong;
     if (now < end) continue;
     if (!steady) {
       steady = true;
@@ -215,7 +215,7 @@ Task<void> Line::round_trips(Row& row, Plan plan) {
     }
   }
   echo_.reset();  // it holds room that the next ones need
-  row.round_trips =
+  row->round_trips =
       RoundTrips{to_us(latencies.at(.5)), to_us(latencies.at(.99)), to_us(latencies.at(.999)),
                  to_us(latencies.longest()), latencies.count()};
 }
@@ -237,37 +237,37 @@ Task<std::uint64_t> Line::send_for(const Payload* payload, std::uint64_t size, s
   co_return sent;
 }
 
-Task<void> Line::stream(Row& row, Plan plan, Journal* journal) {
-  const Payload payload = co_await Payload::make(row.size);
-  const net::Lane lane = lane_of(row.size);
+Task<void> Line::stream(Row* row, Plan plan, Journal* journal) {
+  const Payload payload = co_await Payload::make(row->size);
+  const net::Lane lane = lane_of(row->size);
   const Sent begun =
-      co_await send_ask(Kind::begin, fmt::format(R"({{"size":{}}})", row.size), net::Lane::normal);
+      co_await send_ask(Kind::begin, fmt::format(R"({{"size":{}}})", row->size), net::Lane::normal);
   co_await answer_to(begun.number, patience());
 
-  std::uint64_t count = co_await send_for(&payload, row.size, 0, plan.warm_up);
+  std::uint64_t count = co_await send_for(&payload, row->size, 0, plan.warm_up);
   const Sent from = co_await send_ask(Kind::mark, "{}", lane);
-  count = co_await send_for(&payload, row.size, count, plan.steady);
+  count = co_await send_for(&payload, row->size, count, plan.steady);
   const Sent to = co_await send_ask(Kind::mark, "{}", lane);
   const Mark first = co_await mark_of(from);
   const Mark last = co_await mark_of(to);
 
-  row.verified += last.received;
-  row.wrong += last.wrong + (count - std::min(count, last.received));
+  row->verified += last.received;
+  row->wrong += last.wrong + (count - std::min(count, last.received));
   if (!last.problem.empty()) journal->note_problem(last.problem);
   const auto messages = static_cast<double>(last.received - first.received);
   const double seconds = static_cast<double>(last.time_ns - first.time_ns) / 1e9;
-  const double gb = messages * static_cast<double>(row.size) / 1e9;
+  const double gb = messages * static_cast<double>(row->size) / 1e9;
   if (last.received < first.received || messages <= 0 || seconds <= 0)
     throw Error(Errc::corrupt, "measure with " + uri_,
                 "the other end says that nothing came, or that no time passed",
                 "run the same release on both hosts");
   const double cpu = last.cpu_s - first.cpu_s + to.cpu_s - from.cpu_s;
-  row.stream = Stream{messages / seconds,
-                      gb / seconds,
-                      cpu / gb,
-                      cpu / messages * 1e6,
-                      (last.check_s - first.check_s) / gb,
-                      last.received - first.received};
+  row->stream = Stream{messages / seconds,
+                       gb / seconds,
+                       cpu / gb,
+                       cpu / messages * 1e6,
+                       (last.check_s - first.check_s) / gb,
+                       last.received - first.received};
 }
 
 // ---- Client -------------------------------------------------------------------------------------
