@@ -102,13 +102,14 @@ class Network {
   /// Memory that peers on this host read where it is: put into a message's segments, from a
   /// multiple of 64 bytes on and in parts of 4 KiB and more, it goes through shm:// (and auto://
   /// that shares memory) without one byte being copied; over TCP it is sent as any buffer. Contents
-  /// are indeterminate. Every process that is let in through memory can read all of `loan_bytes`.
+  /// are indeterminate. Every process that is let in through memory can read all of `loan_bytes`:
+  /// who has proved to have the key or a certificate, or without them any of this user.
   ///
   /// It comes back by itself when its last Buffer here and the receivers' of it have ended, or
   /// their processes have; until then nothing may write into it. Waits for that: Errc::exhausted
   /// after `deadline`, with who has how much (`Time{}`: 5 s from now). Errc::too_large beyond the
   /// shard's share; Errc::unsupported without `loan_bytes`; Errc::shutting_down if the network ends
-  /// meanwhile. A child that is forked does not have it.
+  /// meanwhile; Errc::cancelled. A child that is forked does not have it.
   Task<Buffer> loan(std::size_t size, Time deadline = Time{});
 
   /// The calling shard's session with that node, if it is up; else an empty reference.

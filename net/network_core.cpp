@@ -579,6 +579,7 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Door d
         reject =
             Reject{Check::authentication, "your proof is wrong: give both nodes the same key file"};
     }
+    if (!reject) co_await transport->receive_trusted();
   } catch (const Error& error) {
     const Check failed = error.is(Errc::version_mismatch)  ? Check::protocol_version
                          : error.is(Errc::unauthenticated) ? Check::authentication
@@ -596,6 +597,7 @@ Task<void> NetworkCore::shake_hands(std::unique_ptr<Transport> transport, Door d
                 "let in " + node_name(hello.node.node_id) + " at " + transport->peer(),
                 "the check '" + std::string(name(reject->check)) + "' failed: " + reject->text);
   }
+  transport->trust_peer();
   if (hello.delivered) {
     hand_over_again(hello, std::move(transport));
   } else {
@@ -877,13 +879,14 @@ std::optional<NetworkCore::Attempt> NetworkCore::look_up(const NodeDescription& 
   return std::nullopt;
 }
 
-/// Proves who we are.
+/// Proves who we are, to a node that has proved it before, in `greet`.
 Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) {
   Transport& transport = *greeting.transport;
   Proof proof;
   if (greeting.key)
     proof.proof =
         prove_connecting(*greeting.key, payload_of(greeting.hello_frame), greeting.challenge);
+  transport.trust_peer();
   co_await transport.send_all(encode(proof), deadline);
   auto answer = co_await read_frame(&transport, deadline);
   if (answer.first.kind == FrameKind::reject) {
@@ -895,6 +898,7 @@ Task<NetworkCore::Entered> NetworkCore::enter(Greeting greeting, Time deadline) 
   if (welcome.session != greeting.hello.session || welcome.link_index != greeting.hello.link_index)
     throw Error(Errc::corrupt, "shake hands with " + transport.peer(),
                 "it welcomes another link than this one");
+  co_await transport.receive_trusted();
   const bool asked = greeting.hello.node.capabilities & capability::rdma;
   if (welcome.rdma && !asked)
     throw Error(Errc::corrupt, "shake hands with " + transport.peer(),

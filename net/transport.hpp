@@ -75,6 +75,12 @@ class Transport {
   /// ended), deadline_exceeded, cancelled or the system's error.
   virtual Task<void> receive_exactly(Buffer into, Time deadline) = 0;
   virtual Task<void> send_all(Buffer bytes, Time deadline) = 0;
+  /// In the handshake, once the peer has proved who it is, before whatever is sent to it next:
+  /// passes it what nobody else may have.
+  virtual void trust_peer() noexcept {}
+  /// In the handshake, once the peer has proved who it is, and has called that if it ever does:
+  /// takes what it passed. Throws Errc::corrupt.
+  virtual Task<void> receive_trusted() { co_return; }
 
   /// `unsent_backlog_bytes`: how much may wait below, where nothing can overtake it.
   virtual void start(Owner& owner, std::size_t unsent_backlog_bytes) noexcept = 0;

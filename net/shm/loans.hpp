@@ -29,6 +29,8 @@ class ShmLoans {
  public:
   ShmLoans(const std::byte* peer, const ShmLayout& layout, std::uint32_t slots);
 
+  /// Whether the peer reads our arena: before that nothing may be lent.
+  bool are_wanted() const noexcept { return words_.borrows.load(std::memory_order_acquire) == 1; }
   std::size_t free_slots() const noexcept { return free_.size(); }
   /// Bytes that are out.
   std::size_t bytes() const noexcept { return bytes_; }

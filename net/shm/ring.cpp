@@ -117,6 +117,7 @@ ShmReader::ShmReader(std::byte* own, const std::byte* peer, const ShmLayout& lay
       mask_(layout.descriptors - 1),
       data_bytes_(layout.data_bytes),
       taken_word_(words_of(own).taken),
+      borrows_word_(words_of(own).borrows),
       alarm_(words_of(own).data_armed),
       bell_(words_of(peer).room_armed) {}
 

@@ -11,7 +11,8 @@
 // two words that say what its owner wants to be woken for, a ring of descriptors, and the memory
 // that those refer to:
 //
-//     0 u64 taken   64 u64 returned   128 u32 data_armed, u32 room_armed, u32 given_up
+//     0 u64 taken   64 u64 returned   128 u32 data_armed, u32 room_armed, u32 given_up,
+//     u32 borrows
 //     256.. descriptors   returns_at().. u16 slots   data_at().. data
 //
 // A descriptor is 16 bytes: u32 sequence, u32 length; u32 offset, u16 segment, u16 kind. It is
@@ -73,6 +74,7 @@ struct ShmWords {
   alignas(128) std::atomic<std::uint32_t> data_armed;
   std::atomic<std::uint32_t> room_armed;
   std::atomic<std::uint32_t> given_up;  ///< How its owner left: 0 not at all, else as `Departure`.
+  std::atomic<std::uint32_t> borrows;   ///< 1 once its owner reads the peer's arena.
 };
 static_assert(sizeof(ShmWords) == ShmLayout::descriptors_at);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -210,6 +212,7 @@ class ShmReader {
   void take_loans(std::span<const std::byte> arena, const ShmReturns& returns) noexcept {
     arena_ = arena;
     returns_ = &returns;
+    borrows_word_.store(1, std::memory_order_release);
   }
   /// What has come of the next piece and was not taken yet, in the peer's memory: it may change at
   /// any time, so copy it first. Empty: nothing, or the peer says nonsense.
@@ -246,7 +249,8 @@ class ShmReader {
   bool is_loan_ = false;
   std::uint16_t slot_ = 0;  ///< If it is one.
   std::uint64_t taken_ = 0, published_ = 0;
-  std::atomic<std::uint64_t>& taken_word_;  // our own
+  std::atomic<std::uint64_t>& taken_word_;    // our own
+  std::atomic<std::uint32_t>& borrows_word_;  // our own
   ShmAlarm alarm_;
   ShmBell bell_;
   std::string fault_;

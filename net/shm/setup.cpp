@@ -24,7 +24,6 @@ namespace {
 constexpr std::size_t boot_id_at = 32, text_at = 96;
 constexpr int backlog = 512;
 constexpr std::uint64_t page_bytes = 4096;
-constexpr std::size_t most_passed = 2;
 // More than an offer may have, so that a surplus is seen.
 constexpr std::size_t most_descriptors = 4;
 
@@ -283,21 +282,20 @@ OwnDescriptor try_connect_to(const std::string& name) {
 
 // ---- Passing
 
-int pass(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) noexcept {
-  assert(descriptors.size() <= most_passed);
+int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
   iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_passed)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
+  if (descriptor >= 0) {
     message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    message.msg_controllen = sizeof control;
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
   }
   ssize_t sent;
   do {
@@ -338,18 +336,16 @@ Passed receive_passed(int socket, std::size_t most_bytes) {
   return passed;
 }
 
-std::vector<OwnDescriptor> all_descriptors(Passed& passed, std::size_t count,
-                                           const std::string& tried) {
+OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
   const std::size_t found = passed.descriptors.size();
-  if (found == count && !passed.too_many) return std::move(passed.descriptors);
-  if (found < count && passed.too_many)
+  if (found == 1 && !passed.too_many) return std::move(passed.descriptors.front());
+  if (found == 0 && passed.too_many)
     throw Error::system(EMFILE, tried, "a descriptor was passed, and the process may open no more",
                         "raise the open-files limit (ulimit -n)");
-  const std::string wanted = count == 1 ? "one" : "two";
   throw Error(Errc::corrupt, tried,
               passed.too_many
-                  ? "it passed more descriptors than the " + wanted + " of its memory"
-                  : "it passed " + std::to_string(found) + " descriptors instead of " + wanted,
+                  ? "it passed more descriptors than the one of its memory"
+                  : "it passed " + std::to_string(found) + " descriptors instead of one",
               "run the same release on both ends");
 }
 

@@ -13,11 +13,12 @@
 //   24 u64 arena bytes  32 boot id, 64 bytes with zeros behind it   96 text, the same, 160 bytes
 //
 // Status 0 is an offer; 1 a refusal, with the reason as text; 2 says "go on"; 3 is a refusal for
-// lack of memory or descriptors, which may be over soon. Only an offer has descriptors: that of its
-// segment, and, if it has one, that of the arena out of which it lends. Behind that the socket
-// carries nothing but doorbells, a byte each, and its end is the end of the peer's process (or of
-// the last child that it has forked, if one of them lives on without an exec: then heartbeats
-// tell).
+// lack of memory or descriptors, which may be over soon. Only an offer has a descriptor: that of
+// its segment. Behind that the socket carries nothing but doorbells, a byte each, and its end is
+// the end of the peer's process (or of the last child that it has forked, if one of them lives on
+// without an exec: then heartbeats tell). One of the bytes has the descriptor of the arena out of
+// which its sender lends: others' memory lies there, so it goes to who has proved who it is, which
+// the handshake that passes through the segments finds out.
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +45,7 @@ struct ShmOffer {
   std::uint32_t version = current_version;
   Status status = Status::offer;
   ShmLayout layout;
-  std::uint64_t arena_bytes = 0;  ///< 0: it lends nothing, and passes no second descriptor.
+  std::uint64_t arena_bytes = 0;  ///< Of what it lends from, and passes later; 0: it lends nothing.
   std::string boot_id;
   std::string text;  ///< Why it refuses.
 
@@ -110,22 +111,13 @@ struct Passed {
   std::vector<OwnDescriptor> descriptors;
   bool too_many = false;  ///< Descriptors, more than there was room for.
 };
-/// `descriptors`: up to 2. Never blocks. 0, or the errno of what failed: EPIPE and ECONNRESET if
-/// the peer is gone, which may have left word of why.
-int pass(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors) noexcept;
-/// `descriptor` -1: none.
-inline int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept {
-  const int one[] = {descriptor};
-  return pass(socket, bytes, std::span<const int>(one, descriptor < 0 ? 0 : 1));
-}
+/// `descriptor` -1: none. Never blocks. 0, or the errno of what failed: EPIPE and ECONNRESET if the
+/// peer is gone, which may have left word of why.
+int pass(int socket, std::span<const std::byte> bytes, int descriptor) noexcept;
 /// Never blocks: the socket must be readable. Throws what the system says.
 Passed receive_passed(int socket, std::size_t most_bytes);
-/// The descriptors that an offer comes with: one, or two if it lends. Throws Errc::corrupt for
-/// fewer or more, and what the system says (EMFILE) if this process may open no more.
-std::vector<OwnDescriptor> all_descriptors(Passed& passed, std::size_t count,
-                                           const std::string& tried);
-inline OwnDescriptor only_descriptor(Passed& passed, const std::string& tried) {
-  return std::move(all_descriptors(passed, 1, tried).front());
-}
+/// The one that an offer comes with, and an arena. Throws Errc::corrupt for none or more, and what
+/// the system says (EMFILE) if this process may open no more.
+OwnDescriptor only_descriptor(Passed& passed, const std::string& tried);
 
 }  // namespace hyperframes::net::detail

@@ -114,6 +114,8 @@ class ShmTransport final : public Transport,
   Task<void> set_up(Time deadline);
   Task<void> receive_exactly(Buffer into, Time deadline) override;
   Task<void> send_all(Buffer bytes, Time deadline) override;
+  void trust_peer() noexcept override;
+  Task<void> receive_trusted() override;
 
   void start(Owner& owner, std::size_t unsent_backlog_bytes) noexcept override {
     owner_ = &owner;
@@ -132,7 +134,7 @@ class ShmTransport final : public Transport,
   }
   void stop() noexcept override;
   bool would_lend(const Buffer& piece) const noexcept override {
-    return lender_ && lender_->loans.free_slots() >= batch_pieces && is_lendable(piece);
+    return free_slots() >= batch_pieces && is_lendable(piece);
   }
   bool may_bring_loans() const noexcept override { return borrower_ != nullptr; }
   bool can_be_abandoned() const noexcept override { return true; }
@@ -150,6 +152,7 @@ class ShmTransport final : public Transport,
   void refuse(const Error& error) noexcept;
   void begin();
   Task<void> sleep(bool for_data, Time deadline);
+  std::int64_t take_bells();
 
   // Poller and Completion.
   std::size_t poll() noexcept override;
@@ -182,8 +185,12 @@ class ShmTransport final : public Transport,
   }
   /// Whether the bytes that go next are lent.
   bool lends_next() const noexcept {
-    return lender_ && offset_ == 0 && lender_->loans.free_slots() && is_lendable(batch_[buffer_]) &&
+    return offset_ == 0 && free_slots() && is_lendable(batch_[buffer_]) &&
            batch_[buffer_].size() <= detail::ShmLayout::most_loan;
+  }
+  /// By which the peer takes loans now.
+  std::size_t free_slots() const noexcept {
+    return lender_ && lender_->loans.are_wanted() ? lender_->loans.free_slots() : 0;
   }
   void lend_next() noexcept;
   std::size_t bytes_to_copy() const noexcept;
@@ -236,8 +243,10 @@ class ShmTransport final : public Transport,
   Side side_;
   ShmOptions options_;
   detail::ShmPeer peer_;
-  detail::Passed passed_;  ///< With the last message of the set-up.
+  detail::Passed passed_;  ///< With the last message of the set-up, or with doorbells.
   detail::ShmSegment own_, others_, arena_of_others_;
+  std::uint64_t arena_bytes_of_others_ = 0;
+  bool awaits_arena_ = false;  ///< It comes with a doorbell, if it comes.
   detail::ShmLayout layout_of_others_;
   std::shared_ptr<detail::LoanArena> arena_;  ///< Ours; null: it lends nothing.
   std::unique_ptr<detail::Lender> lender_;
@@ -352,19 +361,14 @@ Task<void> ShmTransport::receive_offer(Time deadline) {
                     "', here it is '" + detail::system_boot_id() + "'",
                 "use tcp:// between hosts");
   layout_of_others_ = offer.layout;
-  const std::size_t count = offer.arena_bytes ? 2 : 1;
-  auto attach = [layout = offer.layout, arena = offer.arena_bytes, tried,
-                 descriptors = detail::all_descriptors(passed_, count, tried)]() mutable {
-    std::pair<detail::ShmSegment, detail::ShmSegment> both;
-    both.first = detail::ShmSegment::attach(std::move(descriptors.front()), layout, tried);
-    if (arena)
-      both.second = detail::ShmSegment::attach(std::move(descriptors.back()), arena,
-                                               tried + ", of what it lends from");
-    return both;
+  arena_bytes_of_others_ = offer.arena_bytes;
+  awaits_arena_ = offer.arena_bytes != 0;
+  auto attach = [layout = offer.layout, tried,
+                 descriptor = detail::only_descriptor(passed_, tried)]() mutable {
+    return detail::ShmSegment::attach(std::move(descriptor), layout, tried);
   };
-  auto both = co_await offload(std::move(attach));
-  others_ = std::move(both.first);
-  arena_of_others_ = std::move(both.second);
+  passed_ = {};
+  others_ = co_await offload(std::move(attach));
   pass_failpoint_now("shm-attached");
 }
 
@@ -381,9 +385,7 @@ void ShmTransport::send_offer() {
   offer.arena_bytes = arena_ ? arena_->segment().size() : 0;
   offer.boot_id = detail::system_boot_id();
   pass_failpoint_now("shm-before-offer");
-  const int both[] = {own_.descriptor(), arena_ ? arena_->segment().descriptor() : -1};
-  const int failure =
-      detail::pass(socket_.get(), offer.encode(), std::span(both).first(arena_ ? 2 : 1));
+  const int failure = detail::pass(socket_.get(), offer.encode(), own_.descriptor());
   own_.close_descriptor();
   const bool gone = failure == EPIPE || failure == ECONNRESET;
   if (gone && side_ == Side::accepting) throw peer_closed();
@@ -455,14 +457,68 @@ Task<void> ShmTransport::sleep(bool for_data, Time deadline) {
   if (for_data ? reader_->has_piece() : writer_->has_progress()) co_return;
   Operation* operation = Operation::create(Operation::Kind::receive, socket_.get());
   operation->memory.push_back(bell_memory_);
+  operation->flags = awaits_arena_ ? MSG_PEEK : 0;
   OperationAwaiter waiting(operation, deadline);
-  const std::int64_t result = co_await waiting;
+  std::int64_t result = co_await waiting;
+  if (awaits_arena_ && result > 0) result = take_bells();
   if (is_hang_up(result)) {
     hang_up();
   } else if (result < 0 && !is_passing(result)) {
     throw Error::system(static_cast<int>(-result), "receive from " + peer());
   } else if (!count_bells(result)) {
     throw corrupt("it rings without end");
+  }
+}
+
+/// What is there of doorbells, as a receive would say it, and what comes with them.
+std::int64_t ShmTransport::take_bells() {
+  detail::Passed now;
+  try {
+    now = detail::receive_passed(socket_.get(), bell_bytes);
+  } catch (const Error& error) {
+    return -error.code().value();
+  }
+  for (auto& descriptor : now.descriptors) passed_.descriptors.push_back(std::move(descriptor));
+  passed_.too_many |= now.too_many;
+  if (passed_.descriptors.size() > 1) throw corrupt("it passed more descriptors than it has");
+  return static_cast<std::int64_t>(now.bytes.size());
+}
+
+// ---- What only trusted peers have
+
+// All that is lent lies there, other peers' too.
+void ShmTransport::trust_peer() noexcept {
+  if (!arena_) return;
+  const std::byte bell{1};
+  const int failure =
+      detail::pass(socket_.get(), std::span(&bell, 1), arena_->segment().descriptor());
+  if (failure == 0) return;
+  log::info(peer() + " is lent no memory, and gets copies: what it lies in could not be passed: " +
+            std::error_code(failure, std::generic_category()).message());
+  arena_.reset();
+}
+
+// It was passed before whatever the peer has said since. None came if it could not be passed.
+Task<void> ShmTransport::receive_trusted() {
+  if (!awaits_arena_) co_return;
+  while (passed_.descriptors.empty() && !passed_.too_many) {
+    const std::int64_t result = take_bells();
+    if (result <= 0) break;
+    if (!count_bells(result)) throw corrupt("it rings without end");
+  }
+  awaits_arena_ = false;
+  detail::Passed passed = std::exchange(passed_, detail::Passed());
+  if (passed.descriptors.empty() && !passed.too_many) co_return;
+  const std::string tried = "borrow memory from " + peer();
+  try {
+    auto attach = [bytes = arena_bytes_of_others_, tried,
+                   descriptor = detail::only_descriptor(passed, tried)]() mutable {
+      return detail::ShmSegment::attach(std::move(descriptor), bytes, tried);
+    };
+    arena_of_others_ = co_await offload(std::move(attach));
+  } catch (const Error& error) {
+    if (!is_lack(error)) throw;
+    log::info(peer() + " can lend nothing here, and sends copies: " + detail::text_of(error));
   }
 }
 
@@ -725,7 +781,7 @@ void ShmTransport::lend_next() noexcept {
 
 /// From the place where it is to the next loan, if that is soon.
 std::size_t ShmTransport::bytes_to_copy() const noexcept {
-  if (!lender_ || !lender_->loans.free_slots()) return left_;
+  if (!free_slots()) return left_;
   std::size_t bytes = batch_[buffer_].size() - offset_;
   for (std::size_t i = buffer_ + 1;
        i < batch_.count() && bytes < detail::ShmWriter::piece_bytes && !is_lendable(batch_[i]); ++i)
@@ -758,10 +814,11 @@ void ShmTransport::on_complete(Operation&, std::int64_t result, bool) noexcept {
   listen_for_bells();
 }
 
-/// False: more have come than the peer was asked for.
+/// False: more have come than the peer was asked for. It may pass its arena with one of its own.
 bool ShmTransport::count_bells(std::int64_t result) noexcept {
   if (result > 0) bells_ += static_cast<std::uint64_t>(result);
-  return bells_ <= reader_->alarm().times() + writer_->alarm().times();
+  const std::uint64_t own = arena_bytes_of_others_ ? 1 : 0;
+  return bells_ <= reader_->alarm().times() + writer_->alarm().times() + own;
 }
 
 void ShmTransport::hang_up() noexcept {

@@ -224,6 +224,55 @@ TEST_CASE("through memory, too, nobody gets in without the key") {
   CHECK(server.handler.ups == 2);
 }
 
+TEST_CASE("what a node lends from is passed to nobody who has not proved that it has the key") {
+  const Over over(Way::shm);
+  auto options = options_with("the key of this test");
+  options.loan_bytes = 1u << 20;
+  auto open = options;
+  open.key.reset();
+  Node node(1, options), keyless(1, open);
+  auto hello = local_hello(10);
+  const auto listening = node.listen();
+  {
+    // As far as the challenge, and to the end with another key.
+    ShmRawPeer stranger(listening.host);
+    hello.node.authentication = net::Authentication::shared_key;
+    stranger.send(encode(hello));
+    CHECK(stranger.receive_frame().header.kind == net::FrameKind::challenge);
+    CHECK(stranger.passed() == 0);
+    stranger.send(encode(net::Proof{net::ProofBytes{}}));
+    CHECK(stranger.receive_frame().header.kind == net::FrameKind::reject);
+    CHECK(stranger.passed() == 0);
+  }
+  {
+    // Under a name that somebody else has taken.
+    const std::string name = "squatter-" + std::to_string(::getpid());
+    const shm::OwnDescriptor listener = shm::listen_at(name);
+    std::size_t passed = 1;
+    std::thread squatter([&] {
+      pollfd look{listener.get(), POLLIN, 0};
+      if (::poll(&look, 1, 30'000) != 1) return;
+      ShmRawPeer peer(shm::OwnDescriptor(::accept(listener.get(), nullptr, nullptr)));
+      peer.receive_frame();
+      net::Challenge challenge;
+      challenge.node = hello.node;
+      challenge.proof = net::ProofBytes{};
+      peer.send(encode(challenge));
+      peer.receive_frame();  // it is rejected
+      passed = peer.passed();
+    });
+    const net::Endpoint taken{Scheme::shm, name, 0};
+    CHECK(error_of([&] { node.connect(taken); }).is(hf::Errc::unauthenticated));
+    squatter.join();
+    CHECK(passed == 0);
+  }
+  // Who is let in gets it, once.
+  ShmRawPeer peer(keyless.listen().host);
+  hello.node.authentication = net::Authentication::none;
+  peer.enter(hello);
+  CHECK(peer.passed() == 1);
+}
+
 TEST_CASE("nodes that encrypt what they say over TCP share memory, and not with who does not") {
   const std::string secret = "the key of this test";
   const bool with_key = GENERATE(false, true), with_certificates = GENERATE(false, true);

@@ -86,15 +86,13 @@ class ShmRawPeer {
     caller.begin();
     shm::ShmOffer offered = ShmCaller::offer(layout);
     offered.arena_bytes = arena_bytes;
-    const int both[] = {own.descriptor(), arena.descriptor()};
-    if (shm::pass(caller.socket(), offered.encode(),
-                  std::span<const int>(both, arena_bytes ? 2 : 1)) != 0)
+    if (shm::pass(caller.socket(), offered.encode(), own.descriptor()) != 0)
       throw std::runtime_error("the offer did not go");
     shm::Passed passed = caller.hear();
     auto offer = shm::decode_offer(passed.bytes, "the node").value();
     if (offer.refuses()) throw std::runtime_error("refused: " + offer.text);
-    auto descriptors = shm::all_descriptors(passed, offer.arena_bytes ? 2 : 1, "attach");
-    others = shm::ShmSegment::attach(std::move(descriptors.front()), offer.layout, "attach");
+    others =
+        shm::ShmSegment::attach(shm::only_descriptor(passed, "attach"), offer.layout, "attach");
     writer.emplace(own.memory(), others.memory(), layout);
     reader.emplace(own.memory(), others.memory(), offer.layout);
   }
@@ -151,11 +149,13 @@ class ShmRawPeer {
     frame.payload = receive(frame.header.length);
     return frame;
   }
-  /// Shakes hands as a node would, without a key.
+  /// Shakes hands as a node would, without a key. Borrows, and lends if it has something.
   void enter(std::uint64_t node_id) { enter(RawPeer::hello(node_id)); }
   hf::net::Welcome enter(const hf::net::Hello& hello) {
+    words().borrows = 1;
     send(encode(hello));
     receive_frame();
+    if (arena.memory()) pass(arena.descriptor());
     send(encode(hf::net::Proof{}));
     const RawPeer::Frame answer = receive_frame();
     if (answer.header.kind != hf::net::FrameKind::welcome) throw std::runtime_error("not welcome");
@@ -187,6 +187,22 @@ class ShmRawPeer {
       header.total = bytes;
       say(header);
     }
+  }
+  /// With a doorbell.
+  bool pass(int descriptor) {
+    const std::byte bell{1};
+    return shm::pass(caller.socket(), std::span(&bell, 1), descriptor) == 0;
+  }
+  /// Descriptors that have come with doorbells since the last call.
+  std::size_t passed() {
+    std::size_t count = 0;
+    try {
+      for (shm::Passed some; !(some = shm::receive_passed(caller.socket(), 64)).bytes.empty();)
+        count += some.descriptors.size();
+    } catch (const hf::Error&) {
+      // No more are there.
+    }
+    return count;
   }
   template <class End>
   void ring_if_due(End& end) {

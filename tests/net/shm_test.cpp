@@ -197,8 +197,6 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
   };
   const shm::ShmSegment arena = shm::ShmSegment::create(1 << 20, false, "lend");
   const int lent = arena.descriptor();
-  const shm::OwnDescriptor bare(::memfd_create("bare", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  REQUIRE(::ftruncate(bare.get(), 1 << 20) == 0);
   const Footprint before;
 
   CHECK(has(refusal_of(endpoint, good.encode(), {}), "0 descriptors"));
@@ -220,13 +218,9 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
   const auto lending = [&](std::uint64_t bytes) {
     return changed([bytes](auto& offer) { offer.arena_bytes = bytes; });
   };
-  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory}), "1 descriptors instead of two"));
-  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, lent, lent}), "3 descriptors"));
-  CHECK(has(refusal_of(endpoint, lending(1 << 21), {memory, lent}), "instead of 2097152"));
-  CHECK(has(refusal_of(endpoint, lending(1000), {memory, lent}), "whole pages"));
-  CHECK(has(refusal_of(endpoint, lending(std::uint64_t{1} << 40), {memory, lent}), "256 GiB"));
-  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, ::fileno(stdin)}), "no memfd"));
-  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, bare.get()}), "seals"));
+  CHECK(has(refusal_of(endpoint, lending(1 << 20), {memory, lent}), "2 descriptors"));
+  CHECK(has(refusal_of(endpoint, lending(1000), {memory}), "whole pages"));
+  CHECK(has(refusal_of(endpoint, lending(std::uint64_t{1} << 40), {memory}), "256 GiB"));
   auto status = good.encode();
   status[12] = std::byte{7};
   CHECK(has(refusal_of(endpoint, status, {memory}), "status 7"));
@@ -238,6 +232,53 @@ TEST_CASE("a peer whose offer makes no sense is told why, and harms nobody") {
   friendly.send(node.network.node_id(), "unharmed");
   CHECK(eventually([&] { return node.handler.count == 1; }));
   CHECK(node.handler.down_count == 0);
+}
+
+namespace {
+
+/// What a peer is told that passes this as what it lends from, of which its offer says so many
+/// bytes.
+std::string rejection_of(const net::Endpoint& endpoint, std::size_t bytes, int descriptor) {
+  ShmRawPeer peer(endpoint.host, {}, bytes);
+  peer.send(encode(RawPeer::hello(9)));
+  peer.receive_frame();
+  peer.pass(descriptor);
+  peer.send(encode(net::Proof{}));
+  const RawPeer::Frame answer = peer.receive_frame();
+  if (answer.header.kind != net::FrameKind::reject) return "it was let in";
+  return net::decode_reject(answer.payload).value().text;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that passes no memory to lend from is not let in, and is told why") {
+  const Over over(Scheme::shm);
+  Node node;
+  const auto endpoint = node.listen();
+  const shm::ShmSegment arena = shm::ShmSegment::create(1 << 20, false, "lend");
+  const shm::OwnDescriptor bare(::memfd_create("bare", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(bare.get(), 1 << 20) == 0);
+  const Footprint before;
+  CHECK(has(rejection_of(endpoint, 1 << 21, arena.descriptor()), "instead of 2097152"));
+  CHECK(has(rejection_of(endpoint, 1 << 20, ::fileno(stdin)), "no memfd"));
+  CHECK(has(rejection_of(endpoint, 1 << 20, bare.get()), "seals"));
+  CHECK(eventually([&] { return Footprint() == before; }));
+  CHECK(node.handler.ups == 0);
+}
+
+TEST_CASE("a peer that said it would lend, and passes nothing, is served with copies") {
+  const Over over(Scheme::shm);
+  Node node;
+  ShmRawPeer peer(node.listen().host, {}, 1 << 20);
+  peer.arena = {};
+  peer.enter(9);
+  CHECK(eventually([&] { return node.handler.ups == 1; }));
+  const auto& node_words = *reinterpret_cast<const shm::ShmWords*>(peer.others.memory());
+  CHECK(node_words.borrows == 0);
+  peer.writer->publish_loan(0, 0, 4096);
+  peer.ring_if_due(*peer.writer);
+  REQUIRE(eventually([&] { return node.handler.down_count == 1; }));
+  CHECK(has(node.handler.downs()[0].text, "kind 1"));
 }
 
 namespace {
