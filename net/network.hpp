@@ -60,7 +60,9 @@ class Network {
     std::size_t fragment_bytes = 256u << 10;
     std::size_t unsent_backlog_bytes = 256u << 10;  ///< What the kernel may hold unsent.
     /// Memory for `loan`, in bytes, in equal shares for all shards; allocated at once, on huge
-    /// pages if there are any. Each link through memory maps it at the other end as well.
+    /// pages if there are any. Each link through memory maps it at the other end as well. A shard's
+    /// share has to exceed what the receivers that it lends to may hold together: a slow one keeps
+    /// as much as its windows let in (on a channel `window_bytes`), and takes it from all others.
     std::size_t loan_bytes = 0;
     /// Segments that peers lend are left in their memory. The peer can change them at any time:
     /// false, and they are copied, for who checks a segment and then relies on it.

@@ -70,7 +70,9 @@ class LoanShare {
   static constexpr std::size_t most_ended = 16;
   /// Whether that process has left behind so many: nothing may be lent to it until some end.
   bool is_in_arrears(const ShmProcess& process) const noexcept;
-  /// Takes in all that has come back, and that nobody has told of.
+  /// Takes in all that has come back to links of this shard, those that have ended among them,
+  /// whosever share it is of: what other shards own goes home to them. Lets go of accounts that are
+  /// settled, and looks again at those that are not until they are.
   void collect() noexcept;
   Shard& home() const noexcept { return home_; }
   /// The network ends: nothing is lent any more, so what is out need not be kept from use. Who
@@ -147,7 +149,8 @@ class LoanArena : public std::enable_shared_from_this<LoanArena> {
 
   /// On whatever shard: links that are about to sleep ask to be woken by what comes back then.
   bool anybody_waits() const noexcept { return waiting_.load(std::memory_order_relaxed) != 0; }
-  /// Of a share that lacks memory. The links of other shards may have lent of it: they look too.
+  /// Of a share that lacks memory, which looks itself. The links of other shards may have lent of
+  /// it: posts to each of them to look as well. Until `end_wait`.
   void begin_wait(const LoanShare& share);
   void end_wait() noexcept { waiting_.fetch_sub(1, std::memory_order_relaxed); }
 

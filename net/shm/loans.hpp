@@ -43,11 +43,12 @@ class ShmLoans {
   /// There is a free slot. Keeps the piece until that comes back. `number`: of its descriptor,
   /// from 1.
   std::uint16_t lend(Buffer piece, std::uint64_t number) noexcept;
-  /// Whether something has come back since `collect` looked. Only looks.
+  /// Whether something has come back since `collect` looked. Only looks. True for ever after a
+  /// fault.
   bool has_returns() const noexcept {
     return words_.returned.load(std::memory_order_relaxed) != collected_;
   }
-  /// Lets go of what came back. Returns how many loans did.
+  /// Lets go of what came back. Returns how many loans did: from a fault on, none.
   std::size_t collect() noexcept;
   /// Lets go of what the peer has never taken, if it has said that it reads our ring no more.
   /// Nothing is lent after that.
