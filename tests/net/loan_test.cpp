@@ -791,9 +791,32 @@ TEST_CASE("peer process: lends", "[.][peer]") {
   report(lend_to(node, net::Endpoint::parse(std::getenv("HYPERFRAMES_TEST_URI")), 1000));
 }
 
+namespace {
+
+struct Kept {
+  std::size_t count = 0, lent = 0;
+  bool whole = true;
+};
+
+hf::Task<Kept> look_at(std::vector<Message>* kept) {
+  Kept found;
+  found.count = kept->size();
+  for (std::size_t i = 0; i < kept->size(); ++i) {
+    const Message& message = (*kept)[i];
+    found.lent += is_lent(message.segments[0]);
+    found.whole &= message.envelope.type_id == i &&
+                   is_filled(message.segments[0], static_cast<unsigned>(i)) &&
+                   message.envelope.context == hf::crc32c(message.segments[0].bytes());
+  }
+  co_return found;
+}
+
+}  // namespace
+
 TEST_CASE("what a process has lent stays whole when it is killed, at whatever step") {
   const Over over(net::Scheme::shm);
-  for (const char* const armed : {"shm-lent=kill:1", "shm-lent=kill:20"}) {
+  for (const int loan : {1, 2, 20}) {
+    const std::string armed = "shm-lent=kill:" + std::to_string(loan);
     INFO(armed);
     Node node;
     std::vector<Message> kept;
@@ -804,21 +827,24 @@ TEST_CASE("what a process has lent stays whole when it is killed, at whatever st
     Process victim("peer process: lends", {{"HYPERFRAMES_TEST_URI", endpoint.to_string()},
                                            {"HYPERFRAMES_FAILPOINT", armed}});
     CHECK(victim.line() == "");
-    CHECK(was_killed(victim.wait()));
+    CHECK(was_killed(victim.wait()));  // and the system has let go of all that it had
     CHECK(eventually([&] { return node.handler.ups == 1 && node.handler.down_count == 1; }));
+    // All that it had published came: a loan is the end of its message. It is where it was.
+    const Kept found = node.run([&] { return look_at(&kept); });
+    CHECK(found.whole);
+    CHECK(found.lent == static_cast<std::size_t>(loan));
+    const Kept again = node.run([&] { return look_at(&kept); });
+    CHECK(again.whole);
+    CHECK(again.lent == found.lent);
     node.run([&] {
       return hf::co_invoke(
           [](std::vector<Message>* kept) -> hf::Task<void> {
-            for (std::size_t i = 0; i < kept->size(); ++i) {
-              const Message& message = (*kept)[i];
-              CHECK(message.envelope.type_id == i);
-              CHECK(is_filled(message.segments[0], static_cast<unsigned>(i)));
-            }
             kept->clear();
             co_return;
           },
           &kept);
     });
+    CHECK(eventually([&] { return mappings() == 0; }));
   }
 }
 
