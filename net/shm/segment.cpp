@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
@@ -84,6 +85,16 @@ std::optional<std::uint64_t> number_in(const std::string& text) {
   return value;
 }
 
+// Where there is too little the kernel refuses nothing: it kills.
+void require_memory(std::size_t bytes, const std::string& tried) {
+  if (std::string lack = lack_in_host(bytes, read_file("/proc/meminfo")); !lack.empty())
+    throw Error(Errc::exhausted, tried, std::move(lack), "ask for less, or end what holds it");
+  if (std::string lack = lack_in_cgroup(bytes, "/sys/fs/cgroup", read_file("/proc/self/cgroup"));
+      !lack.empty())
+    throw Error(Errc::exhausted, tried, std::move(lack),
+                "raise memory.max of that cgroup (the container's memory limit)");
+}
+
 /// Memory that the kernel takes back rather than refuse somebody else.
 std::uint64_t reclaimable(const std::string& statistics) {
   std::istringstream lines(statistics);
@@ -128,6 +139,16 @@ std::string lack_in_cgroup(std::size_t bytes, const std::string& root, const std
   }
 }
 
+std::string lack_in_host(std::size_t bytes, const std::string& memory) {
+  const std::string name = "MemAvailable:";
+  const auto at = memory.find(name);
+  if (at == memory.npos) return {};
+  const std::uint64_t available = std::strtoull(memory.c_str() + at + name.size(), nullptr, 10)
+                                  << 10;
+  if (bytes <= available) return {};
+  return "the host has " + std::to_string(available) + " bytes available";
+}
+
 ShmSegment::~ShmSegment() {
   if (memory_) ::munmap(memory_, size_);
 }
@@ -160,11 +181,7 @@ ShmSegment ShmSegment::create(std::size_t bytes, bool huge_pages, const std::str
     segment.huge_ = segment.descriptor_ && allocate(segment.descriptor(), segment.size_) == 0;
   }
   if (!segment.huge_) {
-    const std::string lack =
-        lack_in_cgroup(segment.size_, "/sys/fs/cgroup", read_file("/proc/self/cgroup"));
-    if (!lack.empty())
-      throw Error(Errc::exhausted, tried, lack,
-                  "raise memory.max of that cgroup (the container's memory limit)");
+    require_memory(segment.size_, tried);
     segment.descriptor_ = make_memfd(0);
     if (!segment.descriptor_) throw no_memory(errno, tried, segment.size_);
     if (const int failure = allocate(segment.descriptor(), segment.size_))

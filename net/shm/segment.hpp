@@ -87,5 +87,8 @@ bool seals_huge_pages(const std::string& release);
 /// process that allocates more. `root` is where the cgroups are mounted, `own` the text of
 /// /proc/self/cgroup. Empty if `bytes` fit, or what stands in the way.
 std::string lack_in_cgroup(std::size_t bytes, const std::string& root, const std::string& own);
+/// The same of the host, where the kernel may kill somebody else. `memory`: the text of
+/// /proc/meminfo.
+std::string lack_in_host(std::size_t bytes, const std::string& memory);
 
 }  // namespace hyperframes::net::detail

@@ -174,3 +174,19 @@ TEST_CASE("memory that a cgroup would kill for is refused before it is taken") {
   groups.put("", "1000", "0", "");  // as a container sees its own
   CHECK(has(groups.lack(1001, "0::/\n"), "cgroup / "));
 }
+
+TEST_CASE("memory that the host would kill somebody for is refused before it is taken") {
+  const std::string memory =
+      "MemTotal:    24000000 kB\nMemFree:  10 kB\nMemAvailable:    1000 kB\n";
+  CHECK(lack_in_host(1'024'000, memory).empty());
+  CHECK(has(lack_in_host(1'024'001, memory), "1024000 bytes available"));
+  CHECK(lack_in_host(std::size_t{1} << 50, "").empty());  // it does not say
+  // Nobody has so much; what asks for it takes nothing.
+  try {
+    (void)ShmSegment::create(std::size_t{1} << 45, false, "be refused");
+    FAIL("32 TiB were allocated");
+  } catch (const hf::Error& error) {
+    CHECK(error.is(hf::Errc::exhausted));
+    CHECK(has(error.what(), "bytes available"));
+  }
+}
