@@ -279,11 +279,14 @@ NodeShard& shard_for(NodeCore& core, const SpawnOptions& options) {
 
 Task<Address> spawn_child(NodeCore& core, SpawnOptions options, std::unique_ptr<Factory> factory,
                           Address parent, std::shared_ptr<Child> place) {
-  NodeShard::SpawnRequest request{{}, std::move(factory), parent, Strategy::one_for_one};
+  NodeShard::SpawnRequest request{{}, std::move(factory), parent};
   if (parent.cell->id == parent.id) {
     Children& siblings = parent.cell->children();
     request.strategy = siblings.strategy();
     if (!place) place = siblings.expect(options);
+    place->state = Child::State::spawning;
+    place->announced = place->given_up = false;
+    request.birth = Birth(parent, place);
   }
   Adoption adoption(parent, std::move(place));
   NodeShard* const there = &shard_for(core, options);

@@ -57,47 +57,54 @@ Children::Place Children::find(const std::string& name, const char* tried) const
               names.empty() ? "it has none" : "it has " + names);
 }
 
+// The word of who it is and its spawner's come each by its own way, in any order.
+void Children::born(const Place& place, Address child) noexcept {
+  if (!holds(*place)) {
+    if (child.cell) supervisor_.home->tell_to_stop(child);
+    return;
+  }
+  place->announced = true;
+  place->address = child;
+  if (!child.cell) {
+    place->state = State::ended;
+    if (!place->spec) remove(*place);
+  } else if (place->given_up) {
+    place->state = State::ending;
+    supervisor_.home->tell_to_stop(child);
+  }
+  changed_.pulse();
+}
+
 bool Children::arrived(const Place& place, Address child) noexcept {
-  const bool awaited = holds(*place);
-  if (awaited && child.cell) {
-    place->address = child;
-    place->state = State::running;
+  if (!holds(*place)) return false;
+  if (!child.cell) {
+    place->given_up = true;
+    if (place->address.cell) born(place, place->address);
+  } else {
+    if (!place->announced) place->address = child;
+    // Else it has ended, or crashed, already.
+    if (place->address == child && place->state == State::spawning) place->state = State::running;
     if (place->in_round) {  // its siblings have begun anew since it was begun
       ending_ = true;
       begin_round();
     }
-  } else if (awaited) {
-    place->state = State::ended;
-    if (!place->spec) remove(*place);
   }
-  take_early(child);
   changed_.pulse();
-  return awaited;
-}
-
-// In a turn of their own, as what follows may end the supervisor.
-void Children::take_early(Address child) noexcept {
-  if (early_.empty()) return;
-  for (auto& [of, news] : early_)
-    if (child.cell && of == child)
-      supervisor_.home->report_to_parent(supervisor_.address(), of, std::move(news));
-  std::erase_if(early_, [&](const auto& early) { return early.first == child; });
-  // What is left when nobody is being spawned is of those whose spawner is gone.
-  if (std::ranges::none_of(places_, [](const Place& p) { return p->state == State::spawning; }))
-    early_.clear();
+  return true;
 }
 
 // ---- news -------------------------------------------------------------------
 
 std::optional<Children::Failure> Children::take(Address child, ChildNews news) noexcept {
-  const Place place = find(child);
-  if (!place) {
-    if (std::ranges::any_of(places_, [](const Place& p) { return p->state == State::spawning; }))
-      early_.emplace_back(child, std::move(news));
+  if (news.what == ChildNews::What::born) {
+    if (const Place place = news.place.lock()) born(place, child);
     return std::nullopt;
   }
+  const Place place = find(child);
+  if (!place) return std::nullopt;
   std::optional<Failure> failure;
   switch (news.what) {
+    case ChildNews::What::born: break;
     case ChildNews::What::began:
       if (place->state == State::starting) place->state = State::running;
       break;
@@ -215,9 +222,16 @@ Task<void> Children::run_round() {
 }
 
 Task<Address> Children::spawn(Place place) {
-  place->state = State::spawning;
-  co_return co_await spawn_child(supervisor_.home->core, place->spec->options(),
-                                 place->spec->factory(), supervisor_.address(), place);
+  std::exception_ptr failure;
+  try {
+    co_return co_await spawn_child(supervisor_.home->core, place->spec->options(),
+                                   place->spec->factory(), supervisor_.address(), place);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  // The news of its end come by another way.
+  while (place->state != State::ended) co_await changed_.wait();
+  std::rethrow_exception(failure);
 }
 
 // ---- by hand ----------------------------------------------------------------
@@ -244,12 +258,11 @@ Task<ActorRef> Children::add(ChildSpec spec) {
   const Place place = expect(spec.options());
   place->spec.emplace(std::move(spec));
   try {
-    co_await spawn(place);
+    co_return reference_to(co_await spawn(place));
   } catch (...) {
-    remove(*place);
+    if (place->state == State::ended) remove(*place);
     throw;
   }
-  co_return reference_to(place->address);
 }
 
 Task<Down> Children::stop(std::string name, bool forget) {
@@ -258,7 +271,8 @@ Task<Down> Children::stop(std::string name, bool forget) {
   place->stopped = true;
   place->in_round = false;
   for (Address told; place->state != State::ended;) {
-    if (place->address != told) supervisor_.home->tell_to_stop(told = place->address);
+    if (place->address.cell && place->address != told)
+      supervisor_.home->tell_to_stop(told = place->address);
     co_await changed_.wait();
   }
   if (forget) remove(*place);
@@ -273,8 +287,7 @@ Task<ActorRef> Children::restart(std::string name) {
   record_by_hand(*place, Decision::restart);
   place->stopped = false;
   if (place->state == State::ended) {
-    co_await spawn(place);
-    co_return reference_to(place->address);
+    co_return reference_to(co_await spawn(place));
   }
   if (!std::exchange(place->in_round, true)) ending_ = true;
   begin_round();
@@ -306,11 +319,9 @@ std::vector<ChildState> Children::list() const {
 bool Children::stop_last() noexcept {
   while (!places_.empty()) {
     const Child& last = *places_.back();
-    if (last.address.cell) {
-      supervisor_.home->tell_to_stop(last.address);
-      return true;
-    }
-    places_.pop_back();  // it has ended, or its spawner is gone
+    if (last.address.cell) supervisor_.home->tell_to_stop(last.address);
+    if (last.address.cell || !last.announced) return true;
+    places_.pop_back();  // it has ended
   }
   return false;
 }

@@ -16,15 +16,19 @@
 
 namespace hyperframes::detail {
 
+struct Child;
+
 /// What a child's cell tells its supervisor.
 struct ChildNews {
   enum class What : std::uint8_t {
+    born,    ///< It is about to start; without an address, there is none.
     began,   ///< It has started again.
     held,    ///< Its life has ended, as it was told, and it waits.
     failed,  ///< The same, but of itself: its siblings may have to go along.
     ended,   ///< For good.
   };
   What what = What::ended;
+  std::weak_ptr<Child> place{};               ///< born
   Down down{};                                ///< ended
   std::vector<Cause> causes{};                ///< ended: what led to it, without itself
   std::vector<std::string> stragglers{};      ///< ended
@@ -37,7 +41,7 @@ struct ChildNews {
 /// a specification.
 struct Child {
   enum class State : std::uint8_t {
-    spawning,  ///< For the first time, or after an end.
+    spawning,  ///< For the first time, or after an end; from `born` on with its address.
     running,
     ending,    ///< Was told to end, or to suspend.
     held,      ///< Waits to be revived.
@@ -48,7 +52,9 @@ struct Child {
   Restart restart = Restart::temporary;
   std::optional<ChildSpec> spec;
   Address address{};
-  State state = State::spawning;
+  State state = State::ended;
+  bool announced = true;  ///< There was word of who it is, or that there is none (Birth).
+  bool given_up = false;  ///< Who has asked for it is gone.
   bool in_round = false;  ///< Has to end, and then, unless it is temporary, to begin again.
   bool stopped = false;   ///< By hand: begins again by hand only.
   Down down{};            ///< How it ended.
@@ -66,7 +72,10 @@ class Children {
 
   /// The youngest, which is about to be spawned.
   std::shared_ptr<Child> expect(const SpawnOptions& options);
-  /// It was spawned, or, without an address, was not. False if nobody waits for it any more.
+  /// Its shard has made it, or, without an address, never will. Comes before all other news of it.
+  void born(const std::shared_ptr<Child>& place, Address child) noexcept;
+  /// It has started, or, without an address, has not, or who spawned it is gone. False if nobody
+  /// waits for it any more.
   bool arrived(const std::shared_ptr<Child>& place, Address child) noexcept;
 
   // ---- from the cell --------------------------------------------------------
@@ -78,8 +87,8 @@ class Children {
   };
   /// If there is a failure, the supervisor's, who destroys this.
   std::optional<Failure> take(Address child, ChildNews news) noexcept;
-  /// At the supervisor's end: tells the youngest that has not ended to stop. False if there is
-  /// none.
+  /// At the supervisor's end: tells the youngest that has not ended to stop, or waits until it is
+  /// known. False if there is none.
   bool stop_last() noexcept;
   void forget_all() noexcept { places_.clear(); }
 
@@ -98,7 +107,6 @@ class Children {
   void remove(const Child& place) noexcept;
   std::optional<Failure> take_end(const Place& place, ChildNews& news) noexcept;
   void take_failure(const Place& place, SupervisionEvent event) noexcept;
-  void take_early(Address child) noexcept;
   Task<Address> spawn(Place place);
   void record_by_hand(const Child& place, Decision decision);
 
@@ -112,12 +120,10 @@ class Children {
   ActorCell& supervisor_;
   Strategy strategy_ = Strategy::one_for_one;
   std::vector<Place> places_;  ///< The oldest first.
-  /// Of children that have started, while who spawned them does not know it yet.
-  std::vector<std::pair<Address, ChildNews>> early_;
-  Event changed_;         ///< Pulsed when a place's state is another one.
-  bool working_ = false;  ///< `run_round` is under way.
-  bool ending_ = false;   ///< Those of the round end first.
-  Duration pause_{};      ///< Before they begin.
+  Event changed_;              ///< Pulsed when a place's state is another one.
+  bool working_ = false;       ///< `run_round` is under way.
+  bool ending_ = false;        ///< Those of the round end first.
+  Duration pause_{};           ///< Before they begin.
 };
 
 /// "'store'", or the id of an actor without a name.

@@ -219,6 +219,7 @@ Task<Address> NodeShard::spawn(SpawnRequest request) {
   if (!cell.name().empty()) core.registry.set_service(cell.name(), made->service());
   if (request.options.restart.kind != Restart::temporary)
     cell.extras().factory = std::move(request.factory);
+  request.birth.announce(address);
   co_await StartWaiter(cell, made);
   co_return address;
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <hyperframes/actors/detail/birth.hpp>
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
 #include <hyperframes/actors/detail/slot_table.hpp>
@@ -46,6 +47,7 @@ class NodeShard {
     std::unique_ptr<Factory> factory;
     Address parent;
     Strategy strategy = Strategy::one_for_one;  ///< The parent's.
+    Birth birth{};                              ///< Tells the parent.
   };
   /// Starts an actor here and waits until it has started.
   Task<Address> spawn(SpawnRequest request);

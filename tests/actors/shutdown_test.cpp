@@ -18,6 +18,14 @@ hf::SpawnOptions ending_within(std::string name, hf::Duration shutdown, unsigned
   return options;
 }
 
+/// Its start fails when it is cancelled, as that of any actor does.
+Task<void> start(World* world, hf::SpawnOptions options, hf::Supervision plan) {
+  try {
+    co_await world->node.spawn<hf::Supervisor>(std::move(options), std::move(plan));
+  } catch (const hf::Error&) {
+  }
+}
+
 /// Ends "root" and says how that was told.
 Task<hf::Down> end(World* world, hf::SupervisorRef root) {
   world->node.stop(root);
@@ -184,6 +192,107 @@ TEST_CASE("a supervisor that is told to stop during a restart ends them all, and
       co_await hf::sleep_for(30s);
       CHECK(journal.lines.size() == lines);
     });
+  }
+}
+
+TEST_CASE("a supervisor that is told to stop while it starts ends what its children have started") {
+  for (const unsigned shard : {0, 1}) {
+    Log log;
+    Journal journal;
+    World world(3);
+    world.run([&, shard]() -> Task<void> {
+      hf::Supervision pool{
+          .children = {worker(journal, named("a"), {.ends_in = 2s}),
+                       worker(journal, named("b", permanent, 2), {.starts_in = 10s})}};
+      hf::Supervision plan{.children = {worker(journal, named("x")),
+                                        supervisor(named("pool", permanent, shard), pool)}};
+      hf::Scope scope;
+      scope.spawn(start(&world, named("root"), plan));
+      co_await settle();
+      CHECK(text(journal) == "+x +a");
+      co_await end(&world, world.node.find<hf::Supervisor>("root").value());
+      CHECK(text(journal) == "+x +a -a -x");
+      CHECK(world.node.names().empty());
+      co_await scope.join();
+    });
+  }
+}
+
+TEST_CASE("a supervisor that is restarted while it starts begins when what it had has ended") {
+  Log log;
+  Journal journal;
+  World world(3);
+  world.run([&]() -> Task<void> {
+    hf::Supervision pool{.children = {worker(journal, named("a"), {.ends_in = 2s}),
+                                      worker(journal, named("b"), {.starts_in = 1s})}};
+    hf::Supervision lower{.children = {supervisor(named("pool", permanent, 2), pool)}};
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("x")),
+                     supervisor(named("lower", {.kind = hf::Restart::permanent}, 1), lower)};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    co_await tell(ref(world, "x"), "crash");
+    co_await hf::sleep_for(2500ms);  // b starts again
+    journal.lines.clear();
+    co_await tell(ref(world, "x"), "crash");
+    co_await hf::sleep_for(10s);
+    CHECK(text(journal) == "!x -a +x +a +b");
+    for (const auto& event : world.node.events().events) CHECK(event.name == "x");
+    CHECK((co_await end(&world, root)).reason == ExitReason::stopped);
+  });
+}
+
+TEST_CASE("a node that closes while a tree starts waits for all of it") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    hf::Supervision pool{.children = {worker(journal, named("a"), {.ends_in = 2s}),
+                                      worker(journal, named("b"), {.starts_in = 10s})}};
+    hf::Supervision plan{.children = {supervisor(named("pool", permanent, 1), pool)}};
+    hf::Scope scope;
+    scope.spawn(start(&world, named("root"), plan));
+    co_await settle();
+    CHECK((co_await world.node.close(30s)).empty());
+    CHECK(text(journal) == "+a -a");
+    CHECK(world.node.names().empty());
+    co_await scope.join();
+  });
+}
+
+TEST_CASE("a child whose spawner was destroyed when it had just started ends all the same") {
+  // At the end of its start it stops its supervisor, which is destroyed before it knows, if that
+  // comes in the right turn.
+  struct Fatal final : demo::OtherCounter::Actor {
+    Fatal(Journal* journal, int turns) : journal(journal), turns(turns) {}
+    Task<void> started() override {
+      co_await hf::sleep_for(1s);
+      stop(node().find<hf::Supervisor>("root").value());
+      for (int i = 0; i < turns; ++i) co_await hf::yield();
+    }
+    Task<void> stopping() override {
+      journal->lines.push_back("-fatal");
+      return {};
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+    Journal* journal;
+    const int turns;
+  };
+  for (int turns = 0; turns < 6; ++turns) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      INFO("seed " << seed << ", turns " << turns);
+      Log log;
+      Journal journal;
+      World world(2, {}, seed);
+      world.run([&, turns]() -> Task<void> {
+        hf::Supervision plan{
+            .children = {hf::child<Fatal>(named("fatal", permanent, 1), &journal, turns)}};
+        hf::Scope scope;
+        scope.spawn(start(&world, ending_within("root", 0s), plan));
+        co_await scope.join();
+        co_await settle();
+        CHECK(world.node.names().empty());
+      });
+    }
   }
 }
 
