@@ -26,24 +26,24 @@ std::shared_ptr<Child> Children::expect(const SpawnOptions& options) {
   auto place = std::make_shared<Child>();
   place->name = options.name;
   place->restart = options.restart.kind;
-  places_.push_back(place);
+  place->where = places_.insert(places_.end(), place);
+  place->listed = true;
   return place;
 }
 
-bool Children::holds(const Child& place) const noexcept {
-  // Mostly it was added just now.
-  return std::ranges::any_of(places_ | std::views::reverse,
-                             [&](const Place& each) { return each.get() == &place; });
+void Children::remove(Child& place) noexcept {
+  by_id_.erase(place.address.id);
+  if (std::exchange(place.listed, false)) places_.erase(place.where);  // perhaps its last owner
 }
 
-void Children::remove(const Child& place) noexcept {
-  std::erase_if(places_, [&](const Place& each) { return each.get() == &place; });
+void Children::know(const Place& place, Address address) {
+  place->address = address;
+  by_id_.emplace(address.id, place);
 }
 
 Children::Place Children::find(Address address) const noexcept {
-  const auto found = std::ranges::find_if(
-      places_, [&](const Place& each) { return address.cell && each->address == address; });
-  return found == places_.end() ? nullptr : *found;
+  const auto found = by_id_.find(address.id);
+  return found == by_id_.end() ? nullptr : found->second;
 }
 
 Children::Place Children::find(const std::string& name, const char* tried) const {
@@ -59,12 +59,12 @@ Children::Place Children::find(const std::string& name, const char* tried) const
 
 // The word of who it is and its spawner's come each by its own way, in any order.
 void Children::born(const Place& place, Address child) noexcept {
-  if (!holds(*place)) {
+  if (!place->listed) {
     if (child.cell) supervisor_.home->tell_to_stop(child);
     return;
   }
   place->announced = true;
-  place->address = child;
+  if (child.cell) know(place, child);
   if (!child.cell) {
     place->state = State::ended;
     if (!place->spec) remove(*place);
@@ -76,12 +76,12 @@ void Children::born(const Place& place, Address child) noexcept {
 }
 
 bool Children::arrived(const Place& place, Address child) noexcept {
-  if (!holds(*place)) return false;
+  if (!place->listed) return false;
   if (!child.cell) {
     place->given_up = true;
     if (place->address.cell) born(place, place->address);
   } else {
-    if (!place->announced) place->address = child;
+    if (!place->announced) know(place, child);
     // Else it has ended, or crashed, already.
     if (place->address == child && place->state == State::spawning) place->state = State::running;
     if (place->in_round) {  // its siblings have begun anew since it was begun
@@ -122,7 +122,7 @@ std::optional<Children::Failure> Children::take(Address child, ChildNews news) n
 
 std::optional<Children::Failure> Children::take_end(const Place& place, ChildNews& news) noexcept {
   place->state = State::ended;
-  place->address = {};
+  by_id_.erase(std::exchange(place->address, {}).id);
   place->stopped |= news.down.reason == ExitReason::stopped;
   place->down = news.down;
   if (!place->spec || place->restart == Restart::temporary) remove(*place);
@@ -321,7 +321,7 @@ bool Children::stop_last() noexcept {
     const Child& last = *places_.back();
     if (last.address.cell) supervisor_.home->tell_to_stop(last.address);
     if (last.address.cell || !last.announced) return true;
-    places_.pop_back();  // it has ended
+    remove(*places_.back());  // it has ended
   }
   return false;
 }

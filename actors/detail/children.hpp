@@ -9,9 +9,11 @@
 #include <hyperframes/actors/detail/cell.hpp>
 #include <hyperframes/actors/supervisor.hpp>
 #include <hyperframes/runtime/event.hpp>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace hyperframes::detail {
@@ -58,12 +60,15 @@ struct Child {
   bool in_round = false;  ///< Has to end, and then, unless it is temporary, to begin again.
   bool stopped = false;   ///< By hand: begins again by hand only.
   Down down{};            ///< How it ended.
+  bool listed = false;    ///< Among its supervisor's children,
+  std::list<std::shared_ptr<Child>>::iterator where{};  ///< there.
 };
 
 class Children {
  public:
   explicit Children(ActorCell& supervisor) noexcept : supervisor_(supervisor) {}
   Children(const Children&) = delete;
+  ~Children() { forget_all(); }
 
   Strategy strategy() const noexcept { return strategy_; }
   void set_strategy(Strategy strategy);
@@ -90,7 +95,9 @@ class Children {
   /// At the supervisor's end: tells the youngest that has not ended to stop, or waits until it is
   /// known. False if there is none.
   bool stop_last() noexcept;
-  void forget_all() noexcept { places_.clear(); }
+  void forget_all() noexcept {
+    while (!places_.empty()) remove(*places_.back());
+  }
 
   // ---- for SupervisorRef: turns of the supervisor ---------------------------
 
@@ -103,8 +110,8 @@ class Children {
   using Place = std::shared_ptr<Child>;
   Place find(const std::string& name, const char* tried) const;
   Place find(Address address) const noexcept;
-  bool holds(const Child& place) const noexcept;
-  void remove(const Child& place) noexcept;
+  void remove(Child& place) noexcept;
+  void know(const Place& place, Address address);
   std::optional<Failure> take_end(const Place& place, ChildNews& news) noexcept;
   void take_failure(const Place& place, SupervisionEvent event) noexcept;
   Task<Address> spawn(Place place);
@@ -119,11 +126,12 @@ class Children {
 
   ActorCell& supervisor_;
   Strategy strategy_ = Strategy::one_for_one;
-  std::vector<Place> places_;  ///< The oldest first.
-  Event changed_;              ///< Pulsed when a place's state is another one.
-  bool working_ = false;       ///< `run_round` is under way.
-  bool ending_ = false;        ///< Those of the round end first.
-  Duration pause_{};           ///< Before they begin.
+  std::list<Place> places_;                         ///< The oldest first.
+  std::unordered_map<std::uint64_t, Place> by_id_;  ///< Those that have an actor.
+  Event changed_;                                   ///< Pulsed when a place's state is another one.
+  bool working_ = false;                            ///< `run_round` is under way.
+  bool ending_ = false;                             ///< Those of the round end first.
+  Duration pause_{};                                ///< Before they begin.
 };
 
 /// "'store'", or the id of an actor without a name.
