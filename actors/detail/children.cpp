@@ -208,6 +208,7 @@ Task<void> Children::run_round() {
     }
     const Place next = first_to_begin();
     if (!next) break;
+    next->in_round = false;  // who fails from here on puts it back
     if (next->state == State::held) {
       next->state = State::starting;
       supervisor_.home->tell_to_revive(next->address);
@@ -215,7 +216,6 @@ Task<void> Children::run_round() {
     } else {
       co_await spawn(next);
     }
-    if (next->state == State::running) next->in_round = false;
     changed_.pulse();
   }
   working_ = false;

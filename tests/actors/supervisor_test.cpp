@@ -168,6 +168,66 @@ TEST_CASE("a child that crashes while its siblings are restarted has all of them
   });
 }
 
+TEST_CASE("a child that had just begun when a sibling crashed begins again with the others") {
+  // In its second life it crashes its elder at the end of its start: supervisors learn of both at
+  // the same time.
+  struct Second final : demo::OtherCounter::Actor {
+    Second(World* world, Journal* journal) : world(world), journal(journal) {}
+    Task<void> started() override {
+      co_await hf::sleep_for(1ms);
+      journal->lines.push_back("+b");
+      if (++journal->numbers["starts of b"] == 2)
+        CHECK(ref(*world, "a").try_add({.name = "crash"}));
+    }
+    Task<void> stopping() override {
+      journal->lines.push_back("-b");
+      return {};
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+    World* world;
+    Journal* journal;
+  };
+  Log log;
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("a")), hf::child<Second>(named("b"), &world, &journal),
+                     worker(journal, named("c"))};
+    co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    journal.lines.clear();
+    co_await crash(&world, "c");
+    CHECK(text(journal) == "!c -b -a +a +b !a -b +a +b +c");
+  });
+}
+
+TEST_CASE("a transient child that ends when it has just begun is not begun twice in one restart") {
+  struct Brief final : demo::OtherCounter::Actor {
+    explicit Brief(Journal* journal) : journal(journal) {}
+    Task<void> started() override {
+      journal->lines.push_back("+brief");
+      if (++journal->numbers["starts of brief"] > 1) stop();
+      return {};
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+    Journal* journal;
+  };
+  for (const unsigned shard : {0, 1}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      hf::Supervision plan{.strategy = Strategy::one_for_all};
+      plan.children = {worker(journal, named("a")),
+                       hf::child<Brief>(named("brief", transient, shard), &journal)};
+      co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+      journal.lines.clear();
+      co_await crash(&world, "a");
+      CHECK(text(journal) == "!a +a +brief");
+    });
+  }
+}
+
 TEST_CASE("an older child that crashes during a restart of the rest takes part from there on") {
   Log log;
   Journal journal;
