@@ -808,18 +808,7 @@ ActorCell::Verdict ActorCell::judge() noexcept {
   const bool told = std::exchange(extras.suspending, false);
   if (!back) return Verdict::end;
   if (told) return Verdict::hold;
-  const Time now = home->shard.now();
-  std::erase_if(extras.restarts, [&](Time at) { return at + extras.policy.period <= now; });
-  if (extras.restarts.size() >= extras.policy.intensity) return Verdict::give_up;
-  extras.restarts.push_back(now);
-  return Verdict::restart;
-}
-
-Duration ActorCell::next_pause() const noexcept {
-  const RestartPolicy& policy = more->policy;
-  Duration pause = policy.backoff_min;
-  for (std::size_t i = 1; i < more->restarts.size() && pause < policy.backoff_max; ++i) pause *= 2;
-  return std::min(pause, policy.backoff_max);
+  return extras.budget.take(extras.policy, home->shard.now()) ? Verdict::restart : Verdict::give_up;
 }
 
 void ActorCell::carry_out(Verdict verdict) noexcept {
@@ -857,7 +846,7 @@ void ActorCell::pause_for(Verdict verdict) noexcept {
     extras.held = true;
     return tell_supervisor({.what = ChildNews::What::held});
   }
-  const Duration pause = next_pause();
+  const Duration pause = extras.budget.pause(extras.policy);
   SupervisionEvent event = this->event(Decision::restart);
   event.pause = pause;
   if (extras.strategy == Strategy::one_for_one) {
@@ -866,7 +855,7 @@ void ActorCell::pause_for(Verdict verdict) noexcept {
       extras.held = true;
       return tell_supervisor({.what = ChildNews::What::held});
     }
-    home->shard.start_timer(extras.clock, home->shard.now() + pause);
+    home->shard.start_timer(extras.clock, after(pause));
     return;
   }
   extras.held = true;
@@ -887,7 +876,7 @@ SupervisionEvent ActorCell::event(Decision decision) const {
   event.text = more->text;
   event.causes = more->causes;
   event.causes.insert(event.causes.begin(), {id, more->name, more->reason, more->text});
-  event.restarts = static_cast<std::uint32_t>(more->restarts.size());
+  event.restarts = more->budget.used();
   event.intensity = more->policy.intensity;
   event.period = more->policy.period;
   return event;
@@ -905,7 +894,7 @@ void ActorCell::tell_of_end() noexcept {
                  .down = {id, extras.name, extras.reason, extras.text},
                  .causes = std::move(extras.causes),
                  .stragglers = std::move(extras.stragglers),
-                 .restarts = static_cast<std::uint32_t>(extras.restarts.size()),
+                 .restarts = extras.budget.used(),
                  .period = extras.policy.period};
   tell_supervisor(std::move(news));
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <hyperframes/actors/detail/factory.hpp>
 #include <hyperframes/actors/detail/letter.hpp>
+#include <hyperframes/actors/detail/restart_budget.hpp>
 #include <hyperframes/actors/detail/send_waiter.hpp>
 #include <hyperframes/actors/down.hpp>
 #include <hyperframes/actors/mailbox.hpp>
@@ -104,10 +105,10 @@ struct CellExtras {
 
   // Restarts.
   const ServiceInfo* service = nullptr;  ///< Of the last object, from its end on.
-  std::vector<Time> restarts;            ///< Those within the policy's period, oldest first.
-  std::uint64_t restart_count = 0;       ///< All of them.
-  std::string last_failure;              ///< What the last crash said.
-  std::unique_ptr<KeptState> kept;       ///< From the last life, for the next one.
+  RestartBudget budget;
+  std::uint64_t restart_count = 0;  ///< All of them.
+  std::string last_failure;         ///< What the last crash said.
+  std::unique_ptr<KeptState> kept;  ///< From the last life, for the next one.
   /// Of its supervisor, which decides unless that is one_for_one: then this does, in its place.
   Strategy strategy = Strategy::one_for_one;
   bool suspending = false;   ///< Its life ends for its supervisor's sake, which will revive it.
@@ -364,7 +365,6 @@ class ActorCell final : public Work {
   enum class Verdict : std::uint8_t { end, give_up, restart, hold };
   Verdict judge() noexcept;
   void carry_out(Verdict verdict) noexcept;
-  Duration next_pause() const noexcept;
   void pause_for(Verdict verdict) noexcept;
   void take_snapshot() noexcept;
   void restart() noexcept;

@@ -163,6 +163,18 @@ Actor* NodeShard::make(ActorCell& cell, Factory& factory) {
   return factory.make();
 }
 
+namespace {
+void check(const RestartPolicy& policy, const std::string& name) {
+  const char* found = nullptr;
+  if (policy.period < Duration::zero()) found = "the period of its restarts is negative";
+  if (policy.backoff_min < Duration::zero()) found = "its backoff_min is negative";
+  if (policy.backoff_max < policy.backoff_min) found = "its backoff_max is below its backoff_min";
+  if (!found) return;
+  throw Error(Errc::invalid_argument, "spawn actor '" + name + "'", found,
+              "give 0 or more, and a backoff_max that is not below the backoff_min");
+}
+}  // namespace
+
 void NodeShard::prepare(ActorCell& cell, SpawnRequest& request) {
   SpawnOptions& options = request.options;
   const bool restarts = options.restart.kind != Restart::temporary;
@@ -170,6 +182,7 @@ void NodeShard::prepare(ActorCell& cell, SpawnRequest& request) {
     throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
                 "its constructor's arguments can't be copied, so it can't be restarted",
                 "pass arguments that can be copied, or use Restart::temporary");
+  check(options.restart, options.name);
   if (static_cast<std::size_t>(options.group) >= shard.groups())
     throw Error(Errc::invalid_argument, "spawn actor '" + options.name + "'",
                 "the runtime has no scheduling group of number " +

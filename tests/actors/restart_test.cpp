@@ -126,6 +126,32 @@ TEST_CASE("an actor that crashes more often than allowed is given up") {
   CHECK(log.has("given up"));
 }
 
+TEST_CASE("a period without an end never forgets a restart") {
+  Log log;
+  World world;
+  world.run([&]() -> Task<void> {
+    auto counter = co_await world.node.spawn<Counter>(supervised(
+        "counter", {.kind = Restart::permanent, .intensity = 1, .period = hf::Duration::max()}));
+    co_await crash(counter, "first");
+    co_await hf::sleep_for(30min);
+    CHECK((co_await counter.add({.delta = 1})).total() == 1);
+    co_await crash(counter, "second");
+    CHECK((co_await world.node.join(counter)).reason == hf::ExitReason::not_found);
+  });
+}
+
+TEST_CASE("a restart policy with a negative span, or pauses that shrink, is refused") {
+  World world;
+  world.run([&]() -> Task<void> {
+    for (const hf::RestartPolicy wrong :
+         {hf::RestartPolicy{.period = -1s}, hf::RestartPolicy{.backoff_min = -1ms},
+          hf::RestartPolicy{.backoff_min = 2s}, hf::RestartPolicy{.backoff_max = -1s}})
+      CHECK(co_await code_of(world.node.spawn<Counter>(supervised("counter", wrong))) ==
+            Errc::invalid_argument);
+    CHECK(world.node.names().empty());
+  });
+}
+
 TEST_CASE("restarts of long ago are forgotten") {
   Log log;
   World world;
