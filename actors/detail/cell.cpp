@@ -23,16 +23,6 @@ namespace {
 // Letters that one actor handles before others get their turn.
 constexpr unsigned letters_per_run = 16;
 
-std::string text_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
-
 bool is_error(const std::exception_ptr& failure, Error* into = nullptr) {
   try {
     std::rethrow_exception(failure);

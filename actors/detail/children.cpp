@@ -120,6 +120,16 @@ std::optional<Children::Failure> Children::take(Address child, ChildNews news) n
   return failure;
 }
 
+namespace {
+Children::Failure given_up(const Down& child, std::uint32_t restarts, Duration period,
+                           std::vector<Cause> causes) {
+  causes.insert(causes.begin(), {child.id, child.name, child.reason, child.text});
+  return {"child " + title_of(child.name, child.id) + " was given up after " +
+              restarts_text(restarts, period) + ": " + child.text,
+          std::move(causes)};
+}
+}  // namespace
+
 std::optional<Children::Failure> Children::take_end(const Place& place, ChildNews& news) noexcept {
   place->state = State::ended;
   by_id_.erase(std::exchange(place->address, {}).id);
@@ -132,18 +142,16 @@ std::optional<Children::Failure> Children::take_end(const Place& place, ChildNew
     return std::nullopt;
   }
   if (news.down.reason != ExitReason::exhausted) return std::nullopt;
-  Failure failure;
-  failure.text = "child " + title_of(news.down.name, news.down.id) + " was given up after " +
-                 restarts_text(news.restarts, news.period) + ": " + news.down.text;
-  failure.causes = std::move(news.causes);
-  failure.causes.insert(failure.causes.begin(), {news.down.id, news.down.name, news.down.reason,
-                                                 std::move(news.down.text)});
-  return failure;
+  return given_up(news.down, news.restarts, news.period, std::move(news.causes));
 }
 
 void Children::take_failure(const Place& failed, SupervisionEvent event) noexcept {
   failed->state = State::held;
   if (!supervisor_.accepts()) return;  // it will be told to stop
+  take_along(failed, std::move(event));
+}
+
+void Children::take_along(const Place& failed, SupervisionEvent event) noexcept {
   pause_ = std::max(pause_, event.pause);
   bool goes_along = strategy_ == Strategy::one_for_all;
   for (const Place& place : places_) {
@@ -156,6 +164,38 @@ void Children::take_failure(const Place& failed, SupervisionEvent event) noexcep
   supervisor_.home->core.record(std::move(event));
   ending_ = true;
   begin_round();
+}
+
+// In a round; false if it was the last time. What its own cell would do, if it had one.
+bool Children::take_failed_start(const Place& place, const std::exception_ptr& failure) {
+  if (place->stopped || !place->listed) return true;
+  const RestartPolicy& policy = place->spec->options().restart;
+  const unsigned shard = place->spec->options().shard;
+  SupervisionEvent event;
+  event.at = supervisor_.home->shard.now();
+  const bool again = place->budget.take(policy, event.at);
+  event.decision = again ? Decision::restart : Decision::give_up;
+  event.actor = place->down.id;
+  event.name = place->name;
+  event.shard = shard == this_shard ? supervisor_.home->shard.index() : shard;
+  event.supervisor = supervisor_.id;
+  event.strategy = strategy_;
+  event.reason = again ? ExitReason::crashed : ExitReason::exhausted;
+  event.text = text_of(failure);
+  event.causes = {{event.actor, event.name, ExitReason::crashed, event.text}};
+  event.restarts = place->budget.used();
+  event.intensity = policy.intensity;
+  event.period = policy.period;
+  if (again) {
+    event.pause = place->budget.pause(policy);
+    take_along(place, std::move(event));
+    return true;
+  }
+  const Down down{event.actor, event.name, event.reason, event.text};
+  Failure last = given_up(down, event.restarts, event.period, {});
+  supervisor_.home->core.record(std::move(event));
+  supervisor_.child_given_up(std::move(last.text), std::move(last.causes));
+  return false;
 }
 
 // ---- ending and beginning several of them -----------------------------------
@@ -209,16 +249,32 @@ Task<void> Children::run_round() {
     const Place next = first_to_begin();
     if (!next) break;
     next->in_round = false;  // who fails from here on puts it back
-    if (next->state == State::held) {
-      next->state = State::starting;
-      supervisor_.home->tell_to_revive(next->address);
-      while (next->state == State::starting && !ending_) co_await changed_.wait();
+    if (next->state == State::ended) {
+      if (!co_await spawn_in_round(next)) co_return;
     } else {
-      co_await spawn(next);
+      revive(*next);
+      while (next->state == State::starting && !ending_) co_await changed_.wait();
     }
     changed_.pulse();
   }
   working_ = false;
+}
+
+void Children::revive(Child& place) noexcept {
+  place.state = State::starting;
+  supervisor_.home->tell_to_revive(place.address);
+}
+
+// False if the supervisor ends.
+Task<bool> Children::spawn_in_round(Place place) {
+  std::exception_ptr failure;
+  try {
+    co_await spawn(place);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!supervisor_.accepts()) co_return false;
+  co_return !failure || take_failed_start(place, failure);
 }
 
 Task<Address> Children::spawn(Place place) {
@@ -345,6 +401,16 @@ std::string ended_text(ExitReason reason, const std::string& text) {
 std::string restarts_text(std::uint32_t restarts, Duration period) {
   const double seconds = std::chrono::duration<double>(period).count();
   return fmt::format("{} restart{} in {:g} s", restarts, restarts == 1 ? "" : "s", seconds);
+}
+
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
 }
 
 std::string destroyed_text(const std::vector<std::string>& stragglers) {

@@ -6,7 +6,9 @@
 // next step; whatever happens meanwhile changes what it sees.
 #pragma once
 
+#include <exception>
 #include <hyperframes/actors/detail/cell.hpp>
+#include <hyperframes/actors/detail/restart_budget.hpp>
 #include <hyperframes/actors/supervisor.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <list>
@@ -60,6 +62,7 @@ struct Child {
   bool in_round = false;  ///< Has to end, and then, unless it is temporary, to begin again.
   bool stopped = false;   ///< By hand: begins again by hand only.
   Down down{};            ///< How it ended.
+  RestartBudget budget;   ///< Of starts after an end: it has no cell then that counts them.
   bool listed = false;    ///< Among its supervisor's children,
   std::list<std::shared_ptr<Child>>::iterator where{};  ///< there.
 };
@@ -114,6 +117,8 @@ class Children {
   void know(const Place& place, Address address);
   std::optional<Failure> take_end(const Place& place, ChildNews& news) noexcept;
   void take_failure(const Place& place, SupervisionEvent event) noexcept;
+  void take_along(const Place& failed, SupervisionEvent event) noexcept;
+  bool take_failed_start(const Place& place, const std::exception_ptr& failure);
   Task<Address> spawn(Place place);
   void record_by_hand(const Child& place, Decision decision);
 
@@ -123,6 +128,8 @@ class Children {
   Place last_to_end() const noexcept;
   Place first_to_begin() const noexcept;
   void tell_to_end(Child& place) noexcept;
+  void revive(Child& place) noexcept;
+  Task<bool> spawn_in_round(Place place);
 
   ActorCell& supervisor_;
   Strategy strategy_ = Strategy::one_for_one;
@@ -140,6 +147,8 @@ std::string title_of(const std::string& name, std::uint64_t id);
 std::string ended_text(ExitReason reason, const std::string& text);
 /// "3 restarts in 5 s".
 std::string restarts_text(std::uint32_t restarts, Duration period);
+/// What an exception says.
+std::string text_of(const std::exception_ptr& failure);
 std::string destroyed_text(const std::vector<std::string>& stragglers);
 
 /// Starts a child, in its place if it has one. Throws as Node::spawn.

@@ -356,6 +356,59 @@ TEST_CASE("a transient child that had ended begins again when its siblings do") 
   });
 }
 
+TEST_CASE("a child that had ended and fails to start again with its siblings is tried again") {
+  for (const unsigned shard : {0, 1}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      hf::Supervision plan{.strategy = Strategy::one_for_all};
+      plan.children = {worker(journal, named("a", transient, shard), {.bad_starts = 1}),
+                       worker(journal, named("b"))};
+      co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+      co_await tell(ref(world, "a"), "finish");
+      co_await settle();
+      journal.lines.clear();
+      co_await crash(&world, "b");
+      CHECK(text(journal) == "!b ?a +a +b");
+      const auto seen = world.node.events();
+      REQUIRE(seen.events.size() == 3);  // its end, and the crash of b, before that
+      CHECK(seen.events[2].to_string() ==
+            "actor 'a' crashed: a does not start; restart 1 of 20 in 10 ms, with 'b' "
+            "(one_for_all)");
+      CHECK(seen.events[2].shard == shard);
+    });
+  }
+}
+
+TEST_CASE("a child that had ended and never starts again is given up, and named") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const hf::RestartPolicy twice{.kind = Restart::transient, .intensity = 2, .period = 1h};
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("a", twice, 1), {.bad_starts = 10}),
+                     worker(journal, named("b"))};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    co_await tell(ref(world, "a"), "finish");
+    co_await settle();
+    journal.lines.clear();
+    co_await tell(ref(world, "b"), "crash");
+    const auto down = co_await world.node.join(root);
+    CHECK(down.reason == ExitReason::crashed);
+    CHECK(down.text == "child 'a' was given up after 2 restarts in 3600 s: a does not start");
+    CHECK(text(journal) == "!b ?a ?a ?a");
+    CHECK(world.node.names().empty());
+    const auto seen = world.node.events();
+    // The end of a, the crash of b, two starts of a, its last one, and the root.
+    REQUIRE(seen.events.size() == 6);
+    CHECK(seen.events[4].decision == hf::Decision::give_up);
+    CHECK(seen.events[4].name == "a");
+    CHECK(seen.events[5].causes[1].name == "a");
+  });
+}
+
 TEST_CASE("a temporary child is never restarted, and its supervisor forgets it") {
   Log log;
   Journal journal;
