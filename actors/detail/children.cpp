@@ -110,7 +110,8 @@ std::optional<Children::Failure> Children::take(Address child, ChildNews news) n
       break;
     case ChildNews::What::held:
       place->state = State::held;
-      if (!place->stopped) place->in_round = true;
+      if (place->stopped || place->by_hand > 0) break;  // who has told it goes on
+      place->in_round = true;
       begin_round();
       break;
     case ChildNews::What::failed: take_failure(place, std::move(*news.event)); break;
@@ -134,6 +135,7 @@ std::optional<Children::Failure> Children::take_end(const Place& place, ChildNew
   place->state = State::ended;
   by_id_.erase(std::exchange(place->address, {}).id);
   place->stopped |= news.down.reason == ExitReason::stopped;
+  if (place->stopped) place->in_round = false;
   place->down = news.down;
   if (!place->spec || place->restart == Restart::temporary) remove(*place);
   if (!supervisor_.accepts()) {
@@ -253,11 +255,16 @@ Task<void> Children::run_round() {
       if (!co_await spawn_in_round(next)) co_return;
     } else {
       revive(*next);
-      while (next->state == State::starting && !ending_) co_await changed_.wait();
+      while (is_beginning(*next) && !ending_) co_await changed_.wait();
     }
     changed_.pulse();
   }
   working_ = false;
+}
+
+// Also if it is restarted by hand meanwhile.
+bool Children::is_beginning(const Child& place) noexcept {
+  return !place.in_round && place.state != State::running && place.state != State::ended;
 }
 
 void Children::revive(Child& place) noexcept {
@@ -292,14 +299,14 @@ Task<Address> Children::spawn(Place place) {
 
 // ---- by hand ----------------------------------------------------------------
 
-void Children::record_by_hand(const Child& place, Decision decision) {
+void Children::record_by_hand(const Child& place, Address actor, Decision decision) {
   SupervisionEvent event;
   event.at = supervisor_.home->shard.now();
   event.decision = decision;
   event.by_hand = true;
-  event.actor = place.address.id;
+  event.actor = actor.id;
   event.name = place.name;
-  event.shard = place.address.cell ? place.address.cell->home->shard.index() : 0;
+  event.shard = actor.cell ? actor.cell->home->shard.index() : 0;
   event.supervisor = supervisor_.id;
   event.strategy = strategy_;
   event.reason = ExitReason::stopped;
@@ -323,7 +330,7 @@ Task<ActorRef> Children::add(ChildSpec spec) {
 
 Task<Down> Children::stop(std::string name, bool forget) {
   const Place place = find(name, forget ? "remove child" : "stop child");
-  if (place->state != State::ended) record_by_hand(*place, Decision::end);
+  if (place->state != State::ended) record_by_hand(*place, place->address, Decision::end);
   place->stopped = true;
   place->in_round = false;
   for (Address told; place->state != State::ended;) {
@@ -340,19 +347,45 @@ Task<ActorRef> Children::restart(std::string name) {
   if (place->restart == Restart::temporary && place->state != State::ended)
     throw Error(Errc::invalid_argument, "restart child '" + name + "'", "it is temporary",
                 "remove it, and add another one");
-  record_by_hand(*place, Decision::restart);
+  if (place->state == State::ended && !place->in_round) co_return co_await start_again(place);
+  record_by_hand(*place, place->address, Decision::restart);
   place->stopped = false;
-  if (place->state == State::ended) {
-    co_return reference_to(co_await spawn(place));
-  }
-  if (!std::exchange(place->in_round, true)) ending_ = true;
-  begin_round();
-  while (place->in_round || place->state != State::running) {
-    if (place->stopped)
+  struct ByHand {
+    explicit ByHand(Child& child) noexcept : child(child) { ++child.by_hand; }
+    ~ByHand() { --child.by_hand; }
+    Child& child;
+  } by_hand(*place);
+  for (bool told = false; true;) {
+    if (place->stopped || !place->listed)
       throw Error(Errc::actor_down, "restart child '" + name + "'", "it was stopped meanwhile");
+    const bool lives = place->state == State::running || place->state == State::starting;
+    if (place->in_round) {
+      told = true;  // with its siblings
+    } else if (place->state == State::running && told) {
+      co_return reference_to(place->address);
+    } else if (place->state == State::ended) {
+      co_return reference_to(co_await spawn(place));
+    } else if (place->state == State::held) {
+      revive(*place);
+      told = true;
+    } else if (place->state != State::spawning && !std::exchange(told, true) && lives) {
+      tell_to_end(*place);
+    }
     co_await changed_.wait();
   }
-  co_return reference_to(place->address);
+}
+
+Task<ActorRef> Children::start_again(Place place) {
+  const bool was_stopped = std::exchange(place->stopped, false);
+  try {
+    const Address made = co_await spawn(place);
+    record_by_hand(*place, made, Decision::restart);
+    co_return reference_to(made);
+  } catch (...) {
+    place->stopped |= was_stopped;
+    place->in_round &= !place->stopped;
+    throw;
+  }
 }
 
 std::vector<ChildState> Children::list() const {

@@ -61,6 +61,7 @@ struct Child {
   bool given_up = false;  ///< Who has asked for it is gone.
   bool in_round = false;  ///< Has to end, and then, unless it is temporary, to begin again.
   bool stopped = false;   ///< By hand: begins again by hand only.
+  int by_hand = 0;        ///< So many have asked to restart it, and see to it.
   Down down{};            ///< How it ended.
   RestartBudget budget;   ///< Of starts after an end: it has no cell then that counts them.
   bool listed = false;    ///< Among its supervisor's children,
@@ -120,7 +121,8 @@ class Children {
   void take_along(const Place& failed, SupervisionEvent event) noexcept;
   bool take_failed_start(const Place& place, const std::exception_ptr& failure);
   Task<Address> spawn(Place place);
-  void record_by_hand(const Child& place, Decision decision);
+  Task<ActorRef> start_again(Place place);
+  void record_by_hand(const Child& place, Address actor, Decision decision);
 
   /// Has it done, if it is not being done.
   void begin_round() noexcept;
@@ -130,6 +132,7 @@ class Children {
   void tell_to_end(Child& place) noexcept;
   void revive(Child& place) noexcept;
   Task<bool> spawn_in_round(Place place);
+  static bool is_beginning(const Child& place) noexcept;
 
   ActorCell& supervisor_;
   Strategy strategy_ = Strategy::one_for_one;
