@@ -550,7 +550,7 @@ void ActorCell::start(Actor* made) noexcept {
   object = made;
   phase = Phase::starting;
   if (more) {
-    more->was_open = false;
+    more->was_open = more->restored = false;
     more->stragglers.clear();
   }
   if (is_inbox) {
@@ -568,6 +568,7 @@ void ActorCell::start(Actor* made) noexcept {
 Task<void> ActorCell::begin_life(Actor* made) {
   if (Task<void> restored = more->factory->restore(*made, std::move(more->kept)))
     co_await std::move(restored);
+  more->restored = true;
   if (Task<void> starting = made->started()) co_await std::move(starting);
 }
 
@@ -775,7 +776,9 @@ void ActorCell::finish_incarnation() noexcept {
 }
 
 void ActorCell::take_snapshot() noexcept {
-  if (!object || !more->factory || !more->was_open) return;
+  // Who was interrupted while it started has broken nothing: what it was given is good.
+  const bool unbroken = more->restored && more->reason != ExitReason::crashed;
+  if (!object || !more->factory || !(more->was_open || unbroken)) return;
   try {
     more->kept = more->factory->snapshot(*object, more->reason);
   } catch (...) {

@@ -116,6 +116,7 @@ struct CellExtras {
   bool awaited = false;      ///< Its supervisor waits until it is held, or has ended.
   bool tells_began = false;  ///< Its supervisor waits until it has started.
   bool was_open = false;     ///< In this life.
+  bool restored = false;     ///< In this life.
 
   // Others.
   Address parent;

@@ -14,6 +14,7 @@ namespace {
 struct Faults {
   bool nothing_after_crash = false;
   int bad_snapshots = 0, bad_restores = 0;
+  hf::Duration starts_in{};
 };
 
 /// Keeps its total over restarts.
@@ -25,8 +26,8 @@ class Keeper final : public demo::OtherCounter::Actor {
   Keeper(Journal* journal, Faults* faults) : journal_(journal), faults_(faults) {}
 
   Task<void> started() override {
+    if (faults_->starts_in > hf::Duration::zero()) co_await hf::sleep_for(faults_->starts_in);
     write("started with");
-    co_return;
   }
   std::optional<State> snapshot(ExitReason why) {
     journal_->lines.push_back("snapshot, " + std::string(name(why)));
@@ -110,6 +111,31 @@ TEST_CASE("a sibling that is restarted along begins where it was") {
     CHECK(text(journal) == "started with 0 +b !b snapshot, stopped restored 7 started with 7 +b");
     co_await root.restart("keeper");
     CHECK(co_await add(ref(world, "keeper"), 1) == 8);
+  });
+}
+
+TEST_CASE("what an actor was given outlasts a start that its sibling's crash interrupts") {
+  Log log;
+  Journal journal;
+  Faults faults;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("a")),
+                     hf::child<Keeper>(named("keeper", permanent, 1), &journal, &faults),
+                     worker(journal, named("b"))};
+    co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    CHECK(co_await add(ref(world, "keeper"), 7) == 7);
+    faults.starts_in = 2s;
+    journal.lines.clear();
+    co_await crash(&world, "b");
+    CHECK(text(journal) == "!b snapshot, stopped -a +a restored 7");
+    co_await crash(&world, "a");
+    co_await settle();
+    co_await settle();
+    CHECK(text(journal) ==
+          "!b snapshot, stopped -a +a restored 7 !a snapshot, stopped +a restored 7 "
+          "started with 7 +b");
   });
 }
 
