@@ -101,7 +101,10 @@ std::optional<Children::Failure> Children::take(Address child, ChildNews news) n
     return std::nullopt;
   }
   const Place place = find(child);
-  if (!place) return std::nullopt;
+  if (!place) {
+    if (news.event) record_end(std::move(*news.event));
+    return std::nullopt;
+  }
   std::optional<Failure> failure;
   switch (news.what) {
     case ChildNews::What::born: break;
@@ -149,8 +152,15 @@ std::optional<Children::Failure> Children::take_end(const Place& place, ChildNew
 
 void Children::take_failure(const Place& failed, SupervisionEvent event) noexcept {
   failed->state = State::held;
-  if (!supervisor_.accepts()) return;  // it will be told to stop
+  if (!supervisor_.accepts()) return record_end(std::move(event));  // it will be told to stop
   take_along(failed, std::move(event));
+}
+
+// Of one that fails while all are ending: nobody starts it again.
+void Children::record_end(SupervisionEvent event) noexcept {
+  event.decision = Decision::end;
+  event.pause = Duration::zero();
+  supervisor_.home->core.record(std::move(event));
 }
 
 void Children::take_along(const Place& failed, SupervisionEvent event) noexcept {

@@ -118,6 +118,7 @@ class Children {
   void know(const Place& place, Address address);
   std::optional<Failure> take_end(const Place& place, ChildNews& news) noexcept;
   void take_failure(const Place& place, SupervisionEvent event) noexcept;
+  void record_end(SupervisionEvent event) noexcept;
   void take_along(const Place& failed, SupervisionEvent event) noexcept;
   bool take_failed_start(const Place& place, const std::exception_ptr& failure);
   Task<Address> spawn(Place place);

@@ -71,6 +71,37 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a crash while the supervisor ends is an event and a line in the log, too") {
+  for (const auto strategy : {Strategy::one_for_one, Strategy::one_for_all}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, strategy]() -> Task<void> {
+      hf::SpawnOptions patient = named("c");
+      patient.shutdown = 20s;
+      hf::RestartPolicy slow = permanent;
+      slow.backoff_min = slow.backoff_max = 1h;
+      hf::Supervision plan{.strategy = strategy};
+      plan.children = {worker(journal, named("a", slow, 1)),
+                       worker(journal, std::move(patient), {.ends_in = 10s})};
+      const auto root =
+          co_await world.node.spawn<hf::Supervisor>(hf::SpawnOptions{.name = "root"}, plan);
+      world.node.stop(root);
+      co_await hf::sleep_for(1s);
+      journal.lines.clear();
+      co_await crash(&world, "a");
+      co_await world.node.join(root, hf::after(60s));
+      CHECK(text(journal) == "!a -c");
+      const auto seen = world.node.events();
+      REQUIRE(seen.events.size() == 1);
+      CHECK(seen.events[0].name == "a");
+      const bool told = strategy == Strategy::one_for_all;  // else its own cell decides
+      CHECK(seen.events[0].decision == (told ? Decision::end : Decision::restart));
+    });
+    CHECK(log.has("actor 'a' crashed: a is broken"));
+  }
+}
+
 TEST_CASE("what is done by hand is an event too, and what ends as it should is none") {
   Log log;
   Journal journal;
