@@ -679,7 +679,10 @@ void ActorCell::begin_end(ExitReason reason, std::string text, std::vector<Cause
   extras.reason = reason;
   extras.text = std::move(text);
   extras.causes = std::move(causes);
-  if (reason == ExitReason::crashed) extras.last_failure = extras.text;
+  if (reason == ExitReason::crashed) {
+    extras.last_failure = extras.text;
+    extras.failed_start |= extras.spawner != nullptr;  // also if not by `started` itself
+  }
   extras.orderly = reason != ExitReason::crashed && phase == Phase::open && !is_inbox &&
                    extras.grace != Duration::zero();
   phase = Phase::closing;
@@ -945,9 +948,11 @@ void ActorCell::finish() noexcept {
   if (extras.parent.cell) tell_of_end();
   if (extras.spawner) {
     extras.spawner->failure =
-        extras.start_failure ? extras.start_failure
-                             : std::make_exception_ptr(Error(Errc::actor_down, "spawn an actor",
-                                                             "it ended before it had started"));
+        extras.start_failure
+            ? extras.start_failure
+            : std::make_exception_ptr(
+                  Error(Errc::actor_down, "spawn actor " + who(),
+                        "before it had started it " + ended_text(extras.reason, extras.text)));
     tell_spawner();
   }
   home->free_cell(*this);

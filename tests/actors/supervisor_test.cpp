@@ -26,6 +26,11 @@ Task<SupervisorRef> three(World* world, Journal* journal, Strategy strategy, boo
   co_return co_await world->node.spawn<hf::Supervisor>({.name = "root"}, std::move(plan));
 }
 
+Task<void> crash(World* world, std::string name, hf::Duration pause) {
+  co_await hf::sleep_for(pause);
+  co_await tell(ref(*world, name), "crash");
+}
+
 /// What became of three children after one of them crashed.
 std::string after_crash_of(const std::string& name, Strategy strategy, bool apart = false) {
   Log log;
@@ -78,6 +83,37 @@ TEST_CASE(
     co_await settle();
     CHECK(world.node.names().empty());
   });
+}
+
+TEST_CASE("a supervisor whose child is given up while it starts is not restarted, and says why") {
+  for (const auto kind : {Restart::temporary, Restart::permanent}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, kind]() -> Task<void> {
+      const hf::RestartPolicy never{.kind = Restart::permanent, .intensity = 0};
+      hf::Supervision plan;
+      plan.children = {worker(journal, named("a", never, 1)),
+                       worker(journal, named("b"), {.starts_in = 10s})};
+      hf::Scope scope;
+      scope.spawn(crash(&world, "a", 1s));
+      std::string what;
+      try {
+        co_await world.node.spawn<hf::Supervisor>(named("root", {.kind = kind}), plan);
+      } catch (const hf::Error& error) {
+        CHECK(error.is(Errc::actor_down));
+        what = error.what();
+      }
+      INFO(what);
+      CHECK(what.find("'root'") != std::string::npos);
+      CHECK(what.find("child 'a' was given up after 0 restarts in 5 s: a is broken") !=
+            std::string::npos);
+      co_await scope.join();
+      co_await settle();
+      CHECK(text(journal) == "+a !a");
+      CHECK(world.node.names().empty());
+    });
+  }
 }
 
 TEST_CASE("a supervisor refuses children without a name, and two of one name") {
