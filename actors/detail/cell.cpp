@@ -498,7 +498,10 @@ void ActorCell::start_background(Task<void> task, Group in) noexcept {
 void ActorCell::constructor_failed() noexcept {
   while (Turn* turn = turns.pop_front()) turn->frame.destroy();
   forget_others();
-  if (more) more->children.reset();
+  if (more) {
+    more->children.reset();
+    more->traps_exits = false;
+  }
   is_inbox = stop_requested = false;
 }
 
@@ -661,7 +664,7 @@ void ActorCell::revive() noexcept {
 }
 
 void ActorCell::crash(std::exception_ptr cause, bool at_start) noexcept {
-  if (phase == Phase::free || phase == Phase::closing || phase == Phase::pausing) return;
+  if (!accepts() || phase == Phase::pausing) return;
   home->crashes.add();
   if (at_start && home->start_failure) {
     *home->start_failure = cause;
@@ -986,7 +989,7 @@ void ActorCell::take_news(Address child, ChildNews news) noexcept {
 }
 
 void ActorCell::child_given_up(std::string text, std::vector<Cause> causes) noexcept {
-  if (phase == Phase::free || phase == Phase::closing || phase == Phase::pausing) return;
+  if (!accepts() || phase == Phase::pausing) return;
   home->crashes.add();
   begin_end(ExitReason::crashed, std::move(text), std::move(causes));
 }

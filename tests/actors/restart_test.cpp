@@ -349,6 +349,60 @@ TEST_CASE("a constructor that throws at a restart counts as a crash") {
   CHECK(made == 4);
 }
 
+TEST_CASE("what a constructor had chosen before it threw is not the next one's choice") {
+  struct Choosing final : demo::OtherCounter::Actor {
+    Choosing(int* made, hf::ActorRef other) : made(made) {
+      if (++*made == 2) {
+        trap_exits();
+        throw std::runtime_error("not this time");
+      }
+      if (*made == 3) link(other);
+    }
+    Task<void> on_down(hf::Down) override {
+      *made = 100;
+      return {};
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override {
+      throw std::runtime_error("crash");
+    }
+    int* made;
+  };
+  Log log;
+  int made = 0;
+  World world;
+  world.run([&]() -> Task<void> {
+    const auto other = co_await world.node.spawn<Counter>({.name = "other"});
+    const auto choosing = co_await world.node.spawn<Choosing>(
+        supervised("choosing", {.kind = Restart::permanent}), &made, other);
+    co_await choosing.tell_add({});
+    co_await hf::sleep_for(1s);
+    CHECK(made == 3);
+    co_await crash(other, "linked");
+    co_await hf::sleep_for(1s);
+    CHECK(made == 4);
+  });
+}
+
+TEST_CASE("what fails while an actor stops is no crash of it") {
+  struct Slow final : demo::OtherCounter::Actor {
+    explicit Slow(hf::ActorRef other) { link(other); }
+    Task<void> stopping() override { co_await hf::sleep_for(2s); }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum>) override { return {}; }
+  };
+  Log log;
+  World world;
+  world.run([&]() -> Task<void> {
+    const auto other = co_await world.node.spawn<Counter>({.name = "other"});
+    const auto slow = co_await world.node.spawn<Slow>({.name = "slow"}, other);
+    world.node.stop(slow);
+    co_await hf::sleep_for(1s);
+    co_await crash(other, "linked");
+    const auto down = co_await world.node.join(slow);
+    CHECK(down.reason == hf::ExitReason::stopped);
+  });
+  CHECK(world.metric("hyperframes_crashes_total") == 1);  // the other one's
+}
+
 TEST_CASE("a child that is given up crashes its parent") {
   struct Parent final : demo::OtherCounter::Actor {
     explicit Parent(Journal* journal) : journal(journal) { ++journal->started; }
