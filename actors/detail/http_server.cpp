@@ -20,6 +20,7 @@
 #include <hyperframes/runtime/exposition.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <type_traits>
@@ -229,11 +230,23 @@ class HttpServer::Server final : public httplib::Server {
     });
     for (const Page& page : pages_)
       Get(page.path.c_str(), [&page](const httplib::Request& request, httplib::Response& reply) {
-        const std::string wanted = request.get_param_value("after");
-        std::uint64_t after = 0;
-        std::from_chars(wanted.data(), wanted.data() + wanted.size(), after);
-        reply.set_content(page.text(after), page.type.c_str());
+        const std::optional<std::uint64_t> after = after_in(request);
+        if (after) return reply.set_content(page.text(*after), page.type.c_str());
+        reply.status = 400;
+        reply.set_content("'after' is '" + valid_utf8(request.get_param_value("after")) +
+                              "', which is no number of 64 bits: give an event's number\n",
+                          "text/plain; charset=utf-8");
       });
+  }
+
+  static std::optional<std::uint64_t> after_in(const httplib::Request& request) {
+    std::uint64_t after = 0;
+    if (!request.has_param("after")) return after;
+    const std::string wanted = request.get_param_value("after");
+    const char* const end = wanted.data() + wanted.size();
+    const auto [read, error] = std::from_chars(wanted.data(), end, after);
+    if (error != std::errc() || read != end) return std::nullopt;
+    return after;
   }
 
   void bind(const std::string& host, int wanted) {

@@ -157,7 +157,11 @@ TEST_CASE("a node shows what its supervisors decided, all of it or since a numbe
   CHECK(!contains(since.body, "'first'"));
   CHECK(contains(since.body, "'second'"));
   CHECK(contains(get(address, "/events?after=2").body, "\"events\":[]"));
-  CHECK(contains(get(address, "/events?after=nonsense").body, "'first'"));
+  for (const std::string wrong : {"nonsense", "5x", "", "-1", "99999999999999999999"}) {
+    const Answer refused = get(address, "/events?after=" + wrong);
+    CHECK(contains(refused.head, " 400 "));
+    CHECK(contains(refused.body, "'after' is '" + wrong + "'"));
+  }
 }
 
 TEST_CASE("promtool finds nothing to complain of in a node's metrics") {
