@@ -308,7 +308,7 @@ Task<Address> spawn_actor(NodeCore& core, SpawnOptions&& options, std::unique_pt
 }
 
 SupervisionEvents NodeCore::events_since(std::uint64_t after) const {
-  SupervisionEvents seen = events.since(after, options.kept_events);
+  SupervisionEvents seen = events.since(after);
   seen.now = Clock::now();
   return seen;
 }

@@ -16,7 +16,7 @@ class EventRing {
   /// Numbers it.
   void add(SupervisionEvent event);
   /// Those after that number, the latest `most` of them.
-  SupervisionEvents since(std::uint64_t after, std::size_t most) const;
+  SupervisionEvents since(std::uint64_t after, std::size_t most = SIZE_MAX) const;
 
  private:
   const std::size_t capacity_;

@@ -148,6 +148,22 @@ TEST_CASE("a node keeps the latest events, and says how many are lost to who ask
   });
 }
 
+TEST_CASE("a node keeps one event at least") {
+  Log log;
+  Journal journal;
+  hf::Node::Options options;
+  options.kept_events = 0;
+  World world(1, options);
+  world.run([&]() -> Task<void> {
+    co_await world.node.spawn<Worker>(named("a"), &journal, std::string("a"), Habits());
+    for (int i = 0; i < 2; ++i) co_await crash(&world, "a");
+    const auto seen = world.node.events();
+    CHECK(seen.lost == 1);
+    REQUIRE(seen.events.size() == 1);
+    CHECK(seen.events[0].number == 2);
+  });
+}
+
 TEST_CASE("a node's report has the latest events, as text and as JSON") {
   Log log;
   Journal journal;
