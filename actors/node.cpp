@@ -103,7 +103,9 @@ NodeCore::NodeCore(Node& node, Runtime& runtime, Node::Options given)
   first_owner_ = runtime.add_witness(*this);
   runtime.on_every_shard([this](Shard& shard) {
     shards_[shard.index()] = std::make_unique<NodeShard>(*this, shard);
-    if (shard.index() == 0) start_directory();
+    if (shard.index() > 0) return;
+    events.begin(shard.now());
+    start_directory();
   });
   try {
     if (options.network)

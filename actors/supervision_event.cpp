@@ -104,6 +104,7 @@ std::string SupervisionEvents::to_json() const {
   json object = {{"latest", latest},
                  {"lost", lost},
                  {"now_ns", now.time_since_epoch().count()},
+                 {"node_begun_ns", node_begun.time_since_epoch().count()},
                  {"events", json::array()}};
   for (const SupervisionEvent& event : events)
     object["events"].push_back(detail::event_json(event));

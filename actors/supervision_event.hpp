@@ -67,6 +67,7 @@ struct SupervisionEvents {
   std::uint64_t latest = 0;              ///< The last one's number, also where `events` is empty.
   std::uint64_t lost = 0;                ///< Of those asked for: were not kept any more.
   Time now{};                            ///< By the clock of `SupervisionEvent::at`.
+  Time node_begun{};                     ///< By the same: another node numbers its own from 1.
 
   std::string to_json() const;
 };

@@ -14,6 +14,7 @@ void EventRing::add(SupervisionEvent event) {
 
 SupervisionEvents EventRing::since(std::uint64_t after, std::size_t most) const {
   SupervisionEvents seen;
+  seen.node_begun = begun_;
   std::scoped_lock lock(mutex_);
   seen.latest = latest_;
   if (after >= latest_) return seen;

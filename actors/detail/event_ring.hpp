@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <hyperframes/actors/supervision_event.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <mutex>
 
 namespace hyperframes::detail {
@@ -13,6 +14,8 @@ namespace hyperframes::detail {
 class EventRing {
  public:
   explicit EventRing(std::size_t capacity) noexcept : capacity_(capacity ? capacity : 1) {}
+  /// When its node has begun, which is told with the events: to be called before all else.
+  void begin(Time now) noexcept { begun_ = now; }
   /// Numbers it.
   void add(SupervisionEvent event);
   /// Those after that number, the latest `most` of them.
@@ -20,6 +23,7 @@ class EventRing {
 
  private:
   const std::size_t capacity_;
+  Time begun_{};
   mutable std::mutex mutex_;
   std::deque<SupervisionEvent> events_;
   std::uint64_t latest_ = 0;

@@ -12,6 +12,7 @@
 #include <hyperframes/apps/tools/top_screen.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,27 +57,40 @@ class EventPrinter {
       : reader_(flags.address), as_json_(flags.json), after_(flags.after) {}
 
   void print_new() {
-    const std::string path = "/events?after=" + std::to_string(after_);
-    json page;
-    try {
-      page = json::parse(reader_.get(path));
-      print(page);
-    } catch (const json::exception& error) {
-      throw Error(Errc::corrupt, "read what " + path + " says", error.what(),
-                  "check that the address is a node's HTTP page, of this version");
+    while (!look()) {
     }
     std::fflush(stdout);
   }
 
  private:
+  /// False if it has to look again, since the node is another one than before.
+  bool look() {
+    const std::string path = "/events?after=" + std::to_string(after_);
+    try {
+      const json page = json::parse(reader_.get(path));
+      const auto node = page.at("node_begun_ns").get<std::int64_t>();
+      if (node_.value_or(node) != node) {
+        note("the process was started anew");
+        node_ = node;
+        after_ = 0;
+        return false;
+      }
+      node_ = node;
+      print(page);
+    } catch (const json::exception& error) {
+      throw Error(Errc::corrupt, "read what " + path + " says", error.what(),
+                  "check that the address is a node's HTTP page, of this version");
+    }
+    return true;
+  }
+
   void print(const json& page) {
     const auto latest = page.at("latest").get<std::uint64_t>();
-    if (latest < after_) {
-      note("the process was started anew");
-      after_ = 0;  // the next look has its events
-      return;
-    }
-    if (std::exchange(first_look_, false) && latest == after_) note("nothing was decided so far");
+    if (std::exchange(first_look_, false) && latest <= after_)
+      note(after_ == 0
+               ? "nothing was decided so far"
+               : fmt::format("nothing was decided after {}; the latest is {}", after_, latest));
+    if (latest <= after_) return;
     if (const auto lost = page.at("lost").get<std::uint64_t>(); lost > 0)
       note(fmt::format("{} earlier event{} not kept", lost, lost == 1 ? " was" : "s were"));
     const auto now = page.at("now_ns").get<std::int64_t>();
@@ -99,6 +113,7 @@ class EventPrinter {
   PageReader reader_;
   const bool as_json_;
   std::uint64_t after_;
+  std::optional<std::int64_t> node_;  ///< When it began: which one it is.
   bool first_look_ = true;
 };
 

@@ -22,10 +22,10 @@ namespace {
 /// A node whose supervisor has a child named "pool", which is restarted by hand.
 class Supervised {
  public:
-  Supervised() : runtime_({.shards = 1}) {
+  explicit Supervised(const std::string& http_address = "127.0.0.1:0") : runtime_({.shards = 1}) {
     log::set_sink([](log::Level, std::string_view) {});
     Node::Options options;
-    options.http_address = "127.0.0.1:0";
+    options.http_address = http_address;
     try {
       node_ = std::make_unique<Node>(runtime_, options);
     } catch (const Error& error) {
@@ -98,6 +98,46 @@ TEST_CASE("followed, events are printed as they come") {
   CHECK(outcome.status == 0);
   CHECK(contains(outcome.text, "\"number\":1"));
   CHECK(contains(outcome.text, "\"number\":2"));
+}
+
+TEST_CASE("all events of a process that was started anew are shown, and that it was") {
+  auto program = std::make_unique<Supervised>();
+  const std::string address = program->address();
+  const WorkFolder folder;
+  for (int i = 0; i < 3; ++i) program->restart();
+  std::thread later([&] {
+    for (int i = 0; i < 10'000 && !contains(folder.read("printed"), "\"number\":3"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    program.reset();
+    program = std::make_unique<Supervised>(address);
+    for (int i = 0; i < 5; ++i) program->restart();
+  });
+  // Asked seldom, so that the new one has decided more by then than the old one had.
+  const Outcome outcome = run(folder,
+                              "touch printed; timeout 100 hyperframes events --follow "
+                              "--interval 1 --json " +
+                                  address +
+                                  " > printed 2> said & followed=$!; "
+                                  "until [ $(wc -l < printed) -ge 8 ]; do sleep 0.05; "
+                                  "kill -0 $followed || exit 3; done; "
+                                  "kill $followed; cat said; cat printed");
+  later.join();
+  INFO(outcome.text);
+  CHECK(outcome.status == 0);
+  CHECK(contains(outcome.text, "(the process was started anew)"));
+  for (const char* number : {"1", "2", "3", "4", "5"})
+    CHECK(contains(outcome.text, "\"number\":" + std::string(number)));
+  CHECK(folder.read("printed").find("\"number\":1") !=
+        folder.read("printed").rfind("\"number\":1"));
+}
+
+TEST_CASE("a number that no event has yet shows none, and says which is the latest") {
+  Supervised program;
+  const WorkFolder folder;
+  program.restart();
+  const std::string text =
+      succeed(folder, "hyperframes events --after 100 " + program.address()).text;
+  CHECK(text == "(nothing was decided after 100; the latest is 1)\n");
 }
 
 TEST_CASE("who does not answer is named, and so is what is no node") {
