@@ -8,6 +8,10 @@
 
 namespace actor_test {
 
+inline int micros(hf::Time at) {
+  return static_cast<int>(at.time_since_epoch() / std::chrono::microseconds(1));
+}
+
 struct Habits {
   hf::Duration starts_in{}, ends_in{};
   int bad_starts = 0;         ///< So many of its starts fail, the first one excepted,
@@ -33,6 +37,7 @@ class Worker final : public demo::OtherCounter::Actor {
       throw std::runtime_error(name_ + " does not start");
     }
     write("+");
+    journal_->numbers["start of " + name_] = micros(hf::Clock::now());
   }
   hf::Task<void> stopping() override {
     if (habits_.ends_in > hf::Duration::zero()) co_await hf::sleep_for(habits_.ends_in);

@@ -2,6 +2,7 @@
 // and what that leaves alone.
 #include <hyperframes/actors/supervisor.hpp>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
@@ -737,7 +738,10 @@ TEST_CASE("dead letters say in words what became of their addressee") {
 
 // ---- whatever happens -------------------------------------------------------
 
-TEST_CASE("whoever crashes, and whenever, in the end all run again, and never twice at a time") {
+TEST_CASE(
+    "whoever crashes, and whenever, in the end all run again with those who had to, and never "
+    "twice "
+    "at a time") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     Log log;
@@ -778,6 +782,13 @@ TEST_CASE("whoever crashes, and whenever, in the end all run again, and never tw
         REQUIRE(found);
         CHECK(co_await add(found, 1) == 1);
         CHECK(journal.numbers["lives of " + name] == 1);
+      }
+      for (const hf::SupervisionEvent& event : world.node.events().events) {
+        INFO(event.to_string());
+        CHECK(event.text.find("the name is taken") == std::string::npos);
+        for (const std::string& name : names)
+          if (std::ranges::find(event.along, "'" + name + "'") != event.along.end())
+            CHECK(journal.numbers["start of " + name] >= micros(event.at));
       }
       world.node.stop(root);
       const auto down = co_await world.node.join(root, hf::after(60s));
