@@ -61,6 +61,12 @@ Task<Value> ask_here(Address to, Function function, const char* tried, Time dead
   if (!there)
     throw Error(Errc::actor_down, tried, "the supervisor has ended, or is being restarted",
                 "find it again, or wait for its restart");
+  if (const ServiceInfo* service = cell.service();
+      !service || service->id != Supervisor::service_id)
+    throw Error(Errc::invalid_argument, tried,
+                "actor " + cell.who() + " is no supervisor" +
+                    (service ? ", but has service " + std::string(service->name) : ""),
+                "ask one that was spawned as hf::Supervisor");
   const auto answer = std::make_shared<Answer<Value>>();
   cell.start_background(carry_out<Value>(&cell, std::move(function), {answer, tried}));
   co_await answer->given.wait(deadline);

@@ -48,7 +48,9 @@ class ChildSpec {
 
   const SpawnOptions& options() const noexcept { return options_; }
   /// For the runtime: one of its own for each start.
-  std::unique_ptr<detail::Factory> factory() const { return factory_->clone(); }
+  std::unique_ptr<detail::Factory> factory() const {
+    return factory_ ? factory_->clone() : nullptr;  // null once it was moved from
+  }
 
  private:
   SpawnOptions options_;

@@ -361,6 +361,31 @@ TEST_CASE("a child that had to be destroyed is removed, and who asked is told") 
   });
 }
 
+TEST_CASE("an actor that is no supervisor is not asked as one") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    co_await family(&world, &journal, Strategy::one_for_one);
+    const SupervisorRef a(ref(world, "a"));
+    CHECK(co_await code_of(a.children()) == Errc::invalid_argument);
+    CHECK(co_await code_of(a.add(worker(journal, named("c")))) == Errc::invalid_argument);
+    CHECK(journal.lines.empty());
+  });
+}
+
+TEST_CASE("a specification that was moved from can be copied, and is refused") {
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    hf::ChildSpec spec = worker(journal, named("a"));
+    const hf::ChildSpec moved = std::move(spec);
+    const hf::ChildSpec copy = spec;  // NOLINT(bugprone-use-after-move)
+    CHECK(co_await code_of(world.node.spawn<hf::Supervisor>(
+              "root", hf::Supervision{.children = {copy}})) == Errc::invalid_argument);
+  });
+}
+
 TEST_CASE("a supervisor that has ended, or ends meanwhile, says so to who asks") {
   Log log;
   Journal journal;
