@@ -514,8 +514,12 @@ Task<PreparedPush::Message> make_message(TableSpec table, std::span<const std::u
 Task<PreparedPush> PsClient::prepare_push(TableSpec table, PushKey key,
                                           std::vector<std::uint64_t> ids,
                                           std::vector<float> gradients, bool counted) {
-  assert(gradients.size() == ids.size() * table.width);
   state_->require_start("prepare a push");
+  if (gradients.size() != ids.size() * table.width)
+    throw Error(Errc::invalid_argument, "prepare a push to table '" + table.name + "'",
+                std::to_string(gradients.size()) + " floats were given for " +
+                    std::to_string(ids.size()) + " rows of " + std::to_string(table.width),
+                "give the gradients of each row, in the order of the ids");
   const auto view = state_->view;
   PreparedPush prepared;
   prepared.table_ = table.id;

@@ -4,7 +4,6 @@
 
 #include <Eigen/Core>
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -219,6 +218,15 @@ std::uint64_t feature_id(std::string_view field, std::string_view value) noexcep
 
 std::uint64_t bias_id() noexcept { return feature_id("", "bias"); }
 
+namespace {
+void check_size(const char* tried, const char* of, std::size_t given, std::size_t wanted) {
+  if (given == wanted) return;
+  throw Error(Errc::invalid_argument, tried,
+              fmt::format("{} {} were given where {} belong", given, of, wanted),
+              "give one for each that the model's config and the batch have");
+}
+}  // namespace
+
 BatchBuilder::BatchBuilder(const ModelConfig& config) : config_(config) { reset(); }
 
 void BatchBuilder::reset() {
@@ -237,7 +245,7 @@ void BatchBuilder::add_feature(std::uint32_t field, std::string_view value, floa
 }
 
 void BatchBuilder::add(std::span<const std::string_view> values, float label) {
-  assert(values.size() == config_.fields.size());
+  check_size("add a sample to a batch", "values", values.size(), config_.fields.size());
   std::vector<std::string_view> parts;
   for (std::uint32_t field = 0; field < values.size(); ++field) {
     const FieldConfig& config = config_.fields[field];
@@ -288,8 +296,8 @@ float Model::score(const Batch& batch, std::size_t sample, std::span<const float
 
 double Model::predict(const Batch& batch, std::span<const float> rows,
                       std::span<float> predictions) const {
-  assert(rows.size() == batch.ids.size() * config_.width());
-  assert(predictions.size() == batch.samples());
+  check_size("predict a batch", "floats of rows", rows.size(), batch.ids.size() * config_.width());
+  check_size("predict a batch", "predictions", predictions.size(), batch.samples());
   std::vector<float> sums(config_.latent);
   double loss = 0;
   for (std::size_t sample = 0; sample < batch.samples(); ++sample) {
@@ -302,8 +310,10 @@ double Model::predict(const Batch& batch, std::span<const float> rows,
 
 double Model::gradients(const Batch& batch, std::span<const float> rows, std::span<float> gradients,
                         std::span<float> predictions) const {
-  assert(rows.size() == batch.ids.size() * config_.width() && gradients.size() == rows.size());
-  assert(predictions.size() == batch.samples());
+  constexpr const char* tried = "take the gradients of a batch";
+  check_size(tried, "floats of rows", rows.size(), batch.ids.size() * config_.width());
+  check_size(tried, "floats of gradients", gradients.size(), rows.size());
+  check_size(tried, "predictions", predictions.size(), batch.samples());
   const std::size_t width = config_.width();
   const auto latent = static_cast<Eigen::Index>(config_.latent);
   std::ranges::fill(gradients, 0.0f);

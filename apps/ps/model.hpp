@@ -89,7 +89,7 @@ class BatchBuilder {
  public:
   explicit BatchBuilder(const ModelConfig& config);
   /// `values`: one for each field, in the config's order; decimal text for a number. An empty value
-  /// is no feature. `label` is 0 or 1.
+  /// is no feature. `label` is 0 or 1. Throws `invalid_argument` for another number of values.
   void add(std::span<const std::string_view> values, float label);
   std::size_t samples() const noexcept { return batch_.samples(); }
   /// The batch so far; the builder is empty again.
@@ -110,7 +110,8 @@ class Model {
   const ModelConfig& config() const noexcept { return config_; }
 
   /// `rows`: width() floats for each of `batch.ids`. Fills `predictions` (one a sample) with p, and
-  /// returns the mean logloss.
+  /// returns the mean logloss. Throws `invalid_argument`, as the next one, for spans of other
+  /// sizes.
   double predict(const Batch& batch, std::span<const float> rows,
                  std::span<float> predictions) const;
   /// The same, and fills `gradients` (like `rows`) with the gradient of the summed loss and L2.

@@ -319,6 +319,17 @@ TEST_CASE("what was pushed is pulled in the order of the ids", "[threads]") {
     std::vector<std::uint64_t> none;
     rows = co_await cluster.client().pull(cluster.table(), std::move(none));
     CHECK(rows.empty());
+    // As many gradients as there are rows, and no other number.
+    std::vector<float> few = some_rows(2);
+    few.pop_back();
+    std::string refused;
+    try {
+      co_await cluster.client().prepare_push(cluster.table(), PushKey::of_client(5, 1, 1),
+                                             {1000, 1037}, std::move(few));
+    } catch (const Error& error) {
+      if (error.is(Errc::invalid_argument)) refused = error.found();
+    }
+    CHECK(refused == "5 floats were given for 2 rows of 3");
     // Not of a leased unit: no counter rows.
     auto more = some_rows(2);
     auto prepared = co_await cluster.client().prepare_push(

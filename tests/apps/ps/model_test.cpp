@@ -146,6 +146,37 @@ TEST_CASE("gradients agree with differences of the objective") {
   }
 }
 
+TEST_CASE("spans of a wrong size are refused, with the sizes") {
+  const Model model(ModelConfig::parse(text));
+  const Batch batch = example_batch(model.config());
+  std::vector<float> rows(batch.ids.size() * model.config().width()), gradients(rows.size());
+  std::vector<float> predictions(batch.samples());
+  const auto refused = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const hyperframes::Error& error) {
+      return error.is(hyperframes::Errc::invalid_argument) ? error.what() : "another error";
+    }
+    return "no error";
+  };
+  const auto less = [](std::vector<float>& of) { return std::span(of).first(of.size() - 1); };
+  CHECK_THAT(refused([&] { model.predict(batch, less(rows), predictions); }),
+             ContainsSubstring("31 floats of rows were given where 32 belong"));
+  CHECK_THAT(refused([&] { model.predict(batch, rows, less(predictions)); }),
+             ContainsSubstring("3 predictions were given where 4 belong"));
+  CHECK_THAT(refused([&] { model.gradients(batch, less(rows), gradients, predictions); }),
+             ContainsSubstring("31 floats of rows"));
+  CHECK_THAT(refused([&] { model.gradients(batch, rows, less(gradients), predictions); }),
+             ContainsSubstring("31 floats of gradients"));
+  CHECK_THAT(refused([&] { model.gradients(batch, rows, gradients, less(predictions)); }),
+             ContainsSubstring("3 predictions"));
+  BatchBuilder builder(model.config());
+  const std::string_view value = "7";
+  CHECK_THAT(refused([&] { builder.add({&value, 1}, 0); }),
+             ContainsSubstring("1 values were given where 2 belong"));
+  CHECK(builder.samples() == 0);
+}
+
 TEST_CASE("a score far out loses no precision and yields no infinite loss") {
   const Model model(ModelConfig::parse("model: logistic_regression\nfields: [{name: a}]"));
   BatchBuilder builder(model.config());
