@@ -8,9 +8,10 @@ file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/hyperfra
 
 # hyperframes_library(net DEPENDS runtime PRIVATE fmt::fmt EXCLUDE /tool/): library hyperframes_net,
 # alias hyperframes::net, of every .cpp below the current folder that no EXCLUDE pattern matches.
-# Shared where BUILD_SHARED_LIBS says so, and installed with its headers; an INTERNAL one is neither.
+# Shared where BUILD_SHARED_LIBS says so, and installed with its headers, but for those that an
+# OWN_HEADERS pattern matches; an INTERNAL one is neither.
 function(hyperframes_library name)
-  cmake_parse_arguments(ARG "INTERNAL" "" "DEPENDS;PRIVATE;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "DEPENDS;PRIVATE;EXCLUDE;OWN_HEADERS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   foreach(pattern IN LISTS ARG_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${pattern}")
@@ -41,7 +42,8 @@ function(hyperframes_library name)
   hyperframes_share_library(hyperframes_${name})
   hyperframes_precompile(hyperframes_${name} library)
   if(HYPERFRAMES_INSTALL AND NOT ARG_INTERNAL)
-    hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}" "${ARG_EXCLUDE}")
+    hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}"
+                                "${ARG_EXCLUDE};${ARG_OWN_HEADERS}")
   endif()
   if(HYPERFRAMES_FUZZ)
     # libFuzzer steers by the edges that instrumented code reports.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <hyperframes/apps/ps/command_line.hpp>
+#include <hyperframes/apps/ps/security.hpp>
 #include <hyperframes/net/endpoint.hpp>
 #include <iostream>
 #include <string_view>
@@ -110,6 +111,25 @@ CLI::Option* take_address(CLI::Option* option) {
     return {};
   };
   return option->transform(CLI::Validator(read, ""));
+}
+
+void add_security_options(CLI::App& app, SecurityOptions& options) {
+  net::Encryption& encryption = options.encryption;
+  app.add_option("--key_file", options.key_file,
+                 "Secret that all processes share: they show each other that they have it, and "
+                 "encrypt. Any address but loopback needs this or certificates");
+  app.add_option("--certificate", encryption.certificate_file,
+                 "This process's certificate (PEM; 'hyperframes cert' makes it)");
+  app.add_option("--certificate_key", encryption.certificate_key_file,
+                 "The private key of --certificate");
+  app.add_option("--authority", encryption.authority_file,
+                 "Certificate of the authority whose processes are let in");
+  app.add_option("--peer_name", encryption.peer_name,
+                 "Name that the certificates of those have that this process connects to "
+                 "(default: the host that it calls)");
+  app.add_flag("--plaintext", encryption.plaintext, "With --key_file: do not encrypt");
+  app.add_flag("--insecure", options.insecure,
+               "Listen on any address without a key or certificates");
 }
 
 }  // namespace hyperframes::ps

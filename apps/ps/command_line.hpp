@@ -1,4 +1,4 @@
-// What the command lines of all programs have in common.
+// What the command lines of all programs of this tree have in common. Not installed.
 //
 //   take_whole(app.add_option("--epochs", epochs, "Passes over the data"), 1, 100'000);
 //   if (const auto status = parse_command_line(app, argc, argv)) return *status;
@@ -18,6 +18,8 @@ class Option;
 }  // namespace CLI
 
 namespace hyperframes::ps {
+
+struct SecurityOptions;
 
 inline constexpr int usage_error_status = 2;
 
@@ -39,5 +41,8 @@ CLI::Option* take_number(CLI::Option* option, double low, double high);
 /// The option takes HOST:PORT, also as logs print it ("tcp://HOST:PORT"), and keeps it without the
 /// scheme. Returns the option.
 CLI::Option* take_address(CLI::Option* option);
+
+/// --key_file, --certificate and so on; `options` outlives the parsing.
+void add_security_options(CLI::App& app, SecurityOptions& options);
 
 }  // namespace hyperframes::ps

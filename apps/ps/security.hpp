@@ -1,19 +1,15 @@
-// By what the processes of a cluster see who they talk to, as their command lines say it.
+// By what the processes of a cluster see who they talk to.
 //
-//   SecurityOptions security;
-//   add_security_options(app, security);                   // --key_file, --certificate, ...
+//   ps::SecurityOptions security{.key_file = "cluster.key"};
 //   net::Network::Options network = security.network();    // reads the key file
 //
-// The same options in every program, so that a cluster's processes are given the same words.
+// Programs fill it from their command lines: the same options in each, so that a cluster's
+// processes are given the same words (apps/ps/command_line.hpp).
 #pragma once
 
 #include <hyperframes/net/encryption.hpp>
 #include <hyperframes/net/network.hpp>
 #include <string>
-
-namespace CLI {
-class App;
-}
 
 namespace hyperframes::ps {
 
@@ -25,7 +21,5 @@ struct SecurityOptions {
   /// Everything else of it is as by default. Throws what Key::from_file does; blocks.
   net::Network::Options network() const;
 };
-
-void add_security_options(CLI::App& app, SecurityOptions& options);
 
 }  // namespace hyperframes::ps
