@@ -40,7 +40,8 @@ class CsvReader {
   /// Goes to the next record; false at the end. Throws `corrupt` with the line for a record that
   /// has another number of fields than the header or is quoted wrongly, and `too_large`.
   bool next();
-  /// The record that next() went to, one field a column of the header.
+  /// The record that next() went to, one field a column of the header. Good until the next next();
+  /// before the first, and after the end, it means nothing.
   const std::vector<std::string>& fields() const noexcept;
   /// The line on which that record starts, from 1.
   std::uint64_t line() const noexcept;

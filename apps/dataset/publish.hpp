@@ -64,7 +64,8 @@ struct PublishOptions {
   char separator = ',';       ///< Between the fields of the CSV file.
   char list_separator = '|';  ///< Between the values of a list in the CSV file.
   WriterOptions writer{};
-  /// Called now and then with the bytes read so far and the bytes to read in all.
+  /// Called now and then, on the calling thread, with the bytes read so far and the bytes to read
+  /// in all. What it throws ends the work.
   std::function<void(std::uint64_t, std::uint64_t)> progress{};
 };
 
@@ -76,9 +77,9 @@ struct PublishedSplit {
 };
 
 /// Reads the file once, or twice where there are splits, and writes one data set a split. Rows keep
-/// the file's order inside a split, and each split's size is its exact share. Throws `corrupt` with
-/// the line for a field that is no number in a number's column, and what CsvReader and Writer
-/// throw; no data set is left where one was being written then.
+/// the file's order inside a split, and each split's size is its exact share. Blocks on files.
+/// Throws `corrupt` with the line for a field that is no number in a number's column, and what
+/// CsvReader and Writer throw; no data set is left where one was being written then.
 std::vector<PublishedSplit> publish_csv(const PublishOptions& options);
 
 /// `NAME:TYPE` or `NAME=SOURCE:TYPE`, TYPE one of int, float, str, list. Throws `invalid_argument`.

@@ -21,8 +21,9 @@ namespace hyperframes::dataset {
 
 /// One sample: its bytes and where each column lies in them. It owns the bytes, and refers to the
 /// columns of the reader that filled it, which must outlive it. Column numbers come from
-/// Reader::column(); a name is looked up among the sample's columns on each call. What a call
-/// throws for a value that does not fit the question is said at the `decode_` functions.
+/// Reader::column(); one that is none is `invalid_argument`. A name is looked up among the sample's
+/// columns on each call, and is `not_found` if there is none. What a call throws for a value that
+/// does not fit the question is said at the `decode_` functions. Views refer to the sample.
 class Sample {
  public:
   std::int64_t integer(std::size_t column) const;
@@ -83,8 +84,8 @@ class Reader {
   /// The column's number, for Sample. Throws `not_found` with the names that there are.
   std::size_t column(std::string_view name) const;
 
-  /// Sample `i` of the data set, `i < size()`, in the order of the index. Throws `corrupt` where
-  /// the files do not follow the format.
+  /// Sample `i` of the data set, in the order of the index. Throws `invalid_argument` unless
+  /// `i < size()`, `corrupt` where the files do not follow the format, and the system's error.
   Sample read(std::uint64_t i) const;
   /// The same into `sample`, whose memory is used again.
   void read(std::uint64_t i, Sample& sample) const;

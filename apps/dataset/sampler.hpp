@@ -15,7 +15,8 @@
 
 namespace hyperframes::dataset {
 
-/// A seeded one-to-one mapping of [0, size) onto itself, in constant memory and time.
+/// A seeded one-to-one mapping of [0, size) onto itself, in constant memory and time. `stream`:
+/// which of the seed's mappings (a Sampler's epoch). Of size 0 it may only be made.
 class Permutation {
  public:
   Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t stream);
@@ -52,7 +53,7 @@ class Sampler {
   std::uint64_t units() const noexcept { return units_; }
   /// Batches of an epoch; the last may hold fewer samples.
   std::uint64_t batches() const noexcept { return batches_; }
-  /// Batches of unit `unit < units()`.
+  /// Batches of unit `unit`. Throws `invalid_argument` unless `unit < units()`.
   std::uint64_t batches(std::uint64_t unit) const;
 
   /// The samples of batch `batch < batches(unit)`. Throws `invalid_argument` beyond that.

@@ -31,13 +31,15 @@ struct WriterOptions {
   std::uint64_t size_limit = std::uint64_t{64} << 20;
   /// Names of the hashes to keep of each file, see hashes.hpp.
   std::vector<std::string> hashes = {"xxh64"};
-  /// Remove the data set that is in the directory; else its presence is an error.
+  /// Remove the data set that is in the directory, at once; else its presence is an error. Shard
+  /// files without an index, as an unfinished writer leaves them, are removed in any case.
   bool replace = false;
 };
 
 /// Writes rows into shard files. One shard file is kept in memory. The directory holds a data set
-/// only once finish() has returned: a writer that is destroyed before leaves no index behind.
-/// Not for use from several threads at once.
+/// only once finish() has returned: a writer that is destroyed before leaves no index behind, but
+/// maybe shard files, which the next Writer there removes. Calls block on files. Not for use from
+/// several threads at once.
 class Writer {
  public:
   /// Makes the directory. Throws `already_exists` where there is an index in it, `unsupported` for
@@ -58,7 +60,8 @@ class Writer {
   }
 
   std::uint64_t rows() const noexcept;
-  /// Writes what is left and the index, and returns the index. Call it once, last.
+  /// Writes what is left and the index, and returns the index. Last: after it, this and append()
+  /// throw `closed`.
   Index finish();
 
  private:
@@ -66,8 +69,8 @@ class Writer {
   std::unique_ptr<State> state_;
 };
 
-/// Bytes from text such as "67108864", "64mb" or "1.5gb" (kb, mb, gb; kb = 1024). Throws
-/// `invalid_argument` for other text.
+/// Bytes from text such as "67108864", "64mb" or "1.5gb" (b, kb, mb, gb, tb, in any case; kb =
+/// 1024). Throws `invalid_argument` for other text.
 std::uint64_t parse_size(std::string_view text);
 
 }  // namespace hyperframes::dataset

@@ -34,7 +34,9 @@ class BatchSource {
   /// A hash of the data set's index, by which workers see whether they have the same data.
   std::uint64_t fingerprint() const;
 
+  /// As Sampler::batch; throws what that and Reader::read do.
   Batch batch(std::uint64_t epoch, std::uint64_t unit, std::uint64_t number) const;
+  /// Samples first .. first + count - 1; `invalid_argument` beyond samples().
   Batch in_order(std::uint64_t first, std::uint64_t count) const;
 
  private:

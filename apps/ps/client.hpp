@@ -9,7 +9,9 @@
 // again can't mend (a rejected key, a wrong argument). In between, a server that was killed,
 // restarted, moved or is slow is asked again, with the same push key, which is what makes its death
 // invisible; `waiting()` says for what. Give calls a deadline with `hf::with_deadline` where they
-// need one. Everything here belongs to the core shard that made it.
+// need one. The messages of the coordinator's functions come from ps.fbs, whose C++
+// find_package(hyperframes COMPONENTS ps) makes in the user's build. Everything here belongs to the
+// core shard that made it.
 #pragma once
 
 #include <cstdint>
@@ -69,29 +71,37 @@ class PsClient {
 
   /// `node` has a network, and outlives this.
   PsClient(Node& node, Options options);
-  /// Cancels what runs. `close` first for an orderly end.
+  /// Ends following and ticking; `close` first for an orderly end. No call of it may be under way.
   ~PsClient();
   PsClient(const PsClient&) = delete;
   PsClient& operator=(const PsClient&) = delete;
 
-  /// Begins to follow the coordinator; completes when the parameter shards are placed.
+  /// Begins to follow the coordinator; completes when the parameter shards are placed, however long
+  /// that takes. Once, and before all else: without it calls throw Errc::invalid_argument. Throws
+  /// what trying again can't mend, such as a wrong key.
   Task<void> start();
+  /// Stops following the coordinator and repeating the clock. Calls that are under way do not end
+  /// by it: cancel them before. Nothing may be called after it but the destructor.
   Task<void> close();
 
+  /// What the coordinator published last; null before the first one.
   const std::shared_ptr<const ClusterView>& view() const noexcept;
-  /// The table, once the view shows it.
+  /// The table, once the view shows it: waits for good if nobody makes one of that name.
   Task<TableSpec> table(std::string name);
 
   // ---- Rows ------------------------------------------------------------------------------------
 
-  /// Rows of `ids` (distinct), `width` floats each, in their order. With a clock it waits until the
-  /// slowest worker is within the staleness bound of `step`; without one it reads what is there.
+  /// Rows of `ids` (distinct; those with the top bit set count: counter_bit), `width` floats each,
+  /// in their order; one that nobody has pushed to reads as its initializer says, and is not made.
+  /// With a clock it waits until the slowest worker is within the staleness bound of `step`;
+  /// without one it reads what is there. Servers that are away are waited for, without a limit.
   Task<std::vector<float>> pull(TableSpec table, std::vector<std::uint64_t> ids,
                                 std::uint64_t step = 0);
   /// Groups the rows by slot and shard. `gradients`: `width` floats for each of `ids`, which are
-  /// distinct. Waits for send memory. `counted`: with a leased key each message gets a counter row,
-  /// which an audit compares with a ledger. Such rows stay in the table for good: without a ledger
-  /// don't ask for them. All workers of a job do alike.
+  /// distinct; Errc::invalid_argument for another number of them. Waits for send memory. `counted`:
+  /// with a leased key each message gets a counter row, which an audit compares with a ledger. Such
+  /// rows stay in the table for good: without a ledger don't ask for them. All workers of a job do
+  /// alike.
   Task<PreparedPush> prepare_push(TableSpec table, PushKey key, std::vector<std::uint64_t> ids,
                                   std::vector<float> gradients, bool counted = true);
   /// Completes when all messages are acknowledged. `forget_before`: of the unit's lease, as
@@ -104,7 +114,12 @@ class PsClient {
 
   // ---- The coordinator -------------------------------------------------------------------------
 
+  /// Makes those that are missing; their ids are given by the coordinator (`table` has them). One
+  /// that is there and equal is left alone; else Errc::already_exists, with what differs, and none
+  /// is made. Durable when it completes.
   Task<void> create_tables(std::vector<TableSpec> tables);
+  /// Each is asked again until the coordinator has answered; what it refuses (ps.fbs says when) is
+  /// thrown.
   Task<protocol::JobTerms> open_job(protocol::OpenJob::Fields request);
   Task<protocol::UnitLease> lease_unit(protocol::LeaseUnit::Fields request);
   Task<protocol::UnitLease> finish_unit(protocol::FinishUnit::Fields request);

@@ -29,7 +29,8 @@ struct Evaluation {
 Task<TableSpec> find_feature_table(PsClient& client, std::string job);
 
 /// Throws `invalid_argument` if the table's rows are not this model's, or the data has one class
-/// only.
+/// only. On the client's shard; files and arithmetic run on the offload executor. `client` outlives
+/// it. Takes 4 bytes a sample for the predictions, and 1 for the label.
 Task<Evaluation> evaluate(PsClient& client, TableSpec table, std::shared_ptr<const Model> model,
                           std::shared_ptr<const BatchSource> source);
 
