@@ -8,7 +8,7 @@
 // handler has ended, also if it suspends, unless its method is marked `interleaved` in the schema
 // (docs/reference/headers.md lists such marks). A handler that throws hf::Error answers with it;
 // any other exception crashes the actor. At the actor's end its handlers are cancelled, and
-// destroyed when the grace period (Timing::default_deadline) is over.
+// destroyed when its grace period (SpawnOptions::shutdown) is over.
 //
 // Handlers take what they get by value. One that need not wait may be a plain function, which costs
 // no coroutine frame; it ends with `return {}`, and throws alike:
@@ -48,11 +48,13 @@ class Actor {
 
   // ---- to override ----------------------------------------------------------
 
-  /// Before the first letter, after each restart too. What it throws, `spawn` throws, and the actor
-  /// is not restarted; at a restart it counts as a crash.
+  /// Before the first letter, after each restart too (and after `restore`, actors/restart.hpp).
+  /// What it throws, `spawn` throws, and the actor is not restarted; at a restart it counts as a
+  /// crash.
   virtual Task<void> started() { return {}; }
-  /// After the last letter of an orderly end, not after a crash; it is not cancelled, but destroyed
-  /// when the grace period is over. What it throws is logged.
+  /// After the last letter of an orderly end, not after a crash; its children still run, and end
+  /// afterwards. It is not cancelled, but destroyed when the grace period is over (0: not called).
+  /// What it throws is logged.
   virtual Task<void> stopping() { return {}; }
   /// An actor that this one monitors has ended; or one that is linked, if it traps exits. Comes
   /// ahead of waiting letters, and is handled as one is; any exception that leaves it crashes the
@@ -65,14 +67,16 @@ class Actor {
   Shard& shard() const noexcept;
   /// Without its service; generated bases have `self()`, which has it.
   ActorRef reference() const noexcept;
-  /// Ends this actor once the handler that runs now has ended. Its other turns are cancelled.
+  /// Ends this actor once the handler that runs now has ended; a permanent one is then restarted
+  /// (to be rid of it, tell it to stop: `stop(reference())`). Its other turns are cancelled.
   void stop() noexcept;
   /// Runs a task beside the handlers; it begins after this has returned. It is cancelled and joined
   /// at the actor's end; an exception that leaves it, also hf::Error, crashes the actor.
   void start(Task<void> task) noexcept;
   /// `on_down` will be called once when that actor, of any process, has ended or was lost (soon,
-  /// with ExitReason::not_found, if it has already). Twice is told twice. Errc::invalid_argument
-  /// for an empty reference, here and below.
+  /// with ExitReason::not_found, if it has already); its restarts are told to nobody. Twice is told
+  /// twice. A restart of this actor ends the watch: monitor anew in started().
+  /// Errc::invalid_argument for an empty reference, here and below.
   void monitor(const ActorRef& other);
   /// Ties two actors, of any processes: when one of them ends abnormally, or was lost, the other
   /// one crashes too, or is told by `on_down` if it traps exits. An actor that is restarted has not
@@ -86,7 +90,8 @@ class Actor {
   /// before the first of them: else Errc::invalid_argument.
   void supervise(Strategy strategy);
   /// Starts a child: it is told to stop when this actor ends or restarts, which waits for it; of
-  /// several the youngest first. A child that used up its restarts crashes this actor. Throws as
+  /// several the youngest first. A child that used up its restarts crashes this actor; one that
+  /// ends otherwise is told to who monitors it. By default it is temporary, too. Throws as
   /// Node::spawn does. Children that are known beforehand, and are to be handled by name:
   /// actors/supervisor.hpp.
   template <class Child, class... Arguments>

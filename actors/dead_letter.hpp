@@ -22,7 +22,8 @@ struct DeadLetter {
   std::string_view method;
   /// actor_down, overloaded, or deadline_exceeded for what expired in the mailbox.
   Errc cause = Errc::actor_down;
-  /// The cause in words, such as "actor 'store' crashed: disk full; its mailbox is not kept".
+  /// The cause in words, such as "actor 'store' crashed: disk full; its mailbox is not kept over a
+  /// restart".
   std::string why;
 };
 

@@ -15,10 +15,11 @@
 namespace hyperframes {
 
 enum class ExitReason : std::uint8_t {
-  normal,     ///< It stopped itself, or its inbox coroutine returned.
-  stopped,    ///< It was told to stop, by its parent, its node or a program.
-  crashed,    ///< An exception left it, and it was not to be restarted.
-  exhausted,  ///< It crashed more often than its restart policy allows.
+  normal,   ///< It stopped itself, or its inbox coroutine returned.
+  stopped,  ///< It was told to stop, by its parent, its node or a program.
+  crashed,  ///< An exception left it, a child of it was given up, or a linked actor crashed; and it
+            ///< was not to be restarted.
+  exhausted,  ///< It ended more often than its restart policy allows.
   not_found,  ///< There was no such actor when it was asked for.
   lost,       ///< Its process can't be reached any more; it may still run there.
 };

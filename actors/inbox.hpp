@@ -8,9 +8,9 @@
 //
 // It is an actor like any other: bounded mailbox, deadlines, monitors, restarts (which call the
 // function again, with copies of its arguments). It handles one letter at a time simply because it
-// receives one at a time. It ends when the function returns; an exception crashes it, hf::Error
-// too. `spawn` returns once it waits for the first time, or has ended; what it throws is never
-// spawn's.
+// receives one at a time. It ends when the function returns, after which a permanent one is called
+// again; an exception crashes it, hf::Error too. It has no `stopping`, and no snapshot. `spawn`
+// returns once it waits for the first time, or has ended; what it throws is never spawn's.
 #pragma once
 
 #include <cassert>

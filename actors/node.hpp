@@ -111,8 +111,10 @@ class Node {
 
   /// Starts an actor, and waits until its `started()` has ended, without a deadline. Throws what
   /// that, or the constructor, throws; Errc::already_exists for its name; invalid_argument for
-  /// options that make no sense. Cancelled, it stops what it has started. The arguments are moved
-  /// to the actor's shard; if it may be restarted, they are kept there and copied.
+  /// options that make no sense. A start that failed is reported when the actor has ended, and its
+  /// name is free. Cancelled, it tells what it has started to stop, and does not wait for that: the
+  /// name may be taken a while. The arguments are moved to the actor's shard; if it may be
+  /// restarted, they are kept there and copied.
   template <class Made, class... Arguments>
     requires std::derived_from<Made, Actor>
   Task<typename Made::Service::Ref> spawn(SpawnOptions options, Arguments... arguments) {
@@ -167,18 +169,21 @@ class Node {
   Task<NodeReport> inspect(InspectOptions options = {}) const;
   /// The same from a thread that runs no shard, which it blocks. Throws invalid_argument on others.
   NodeReport inspect_from_outside(InspectOptions options = {}) const;
-  /// What supervisors decided (actors/supervision_event.hpp), after that number, the oldest first.
-  /// On any thread.
+  /// What supervisors decided (actors/supervision_event.hpp), after that number, the oldest first:
+  /// at most Options::kept_events. On any thread.
   SupervisionEvents events(std::uint64_t after = 0) const;
   /// Where Options::http_address is served, with the port that was picked; empty if it is off. On
   /// any thread.
   std::string http_address() const;
 
-  /// Tells an actor of this node to stop: it takes no more letters, its turns are cancelled. Does
-  /// not wait; one that has ended is left alone. Errc::invalid_argument for one of another process.
+  /// Tells an actor of this node to stop: it takes no more letters, its turns are cancelled, then
+  /// `stopping()` runs and its children end. It is not restarted, whatever its policy. Does not
+  /// wait (`join` does); one that has ended is left alone. Errc::invalid_argument for one of
+  /// another process.
   void stop(const ActorRef& actor);
-  /// Waits for the end of an actor of any process, or its loss. Throws Errc::deadline_exceeded. Of
-  /// one that has ended before: ExitReason::not_found.
+  /// Waits for the end of an actor of any process, or its loss; a restart is no end. The actor is
+  /// left alone if the wait ends first (Errc::deadline_exceeded, or cancelled). Of one that has
+  /// ended before: ExitReason::not_found.
   Task<Down> join(ActorRef actor, Time deadline = no_deadline);
 
   /// Accepts peers; see net::Network::listen. Errc::unsupported without a network, here and below.
@@ -190,7 +195,9 @@ class Node {
 
   /// Stops all actors, shard by shard from shard 0, on each the youngest first, and children with
   /// their parents; waits for them, then closes the network, all until `grace` has passed. Returns
-  /// the names of actors that had not ended. What is spawned meanwhile is left to the destructor.
+  /// who had not ended, of those without a parent: names, or "actor ID". Each actor's own
+  /// SpawnOptions::shutdown holds, so `grace` should be longer than those of the deepest tree in a
+  /// row. What is spawned meanwhile is left to the destructor.
   Task<std::vector<std::string>> close(Duration grace);
 
  private:

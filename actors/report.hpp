@@ -54,10 +54,11 @@ struct ActorReport {
   bool busy = false;         ///< A handler that no other may interrupt is suspended.
   std::uint64_t mailbox_messages = 0, mailbox_bytes = 0, mailbox_limit = 0;
   std::uint64_t waiting_senders = 0;  ///< The mailbox is full for them.
-  std::uint64_t handled = 0, restarts = 0;
-  std::string last_failure;        ///< What the last crash said; empty if there was none.
-  std::uint32_t owner = 0;         ///< Its coroutines' owner number (runtime/witness.hpp).
-  std::uint64_t busy_samples = 0;  ///< How often it was seen at work: see ShardReport::samples.
+  std::uint64_t handled = 0;          ///< Letters, over all its lives.
+  std::uint64_t restarts = 0;         ///< So far, of all kinds: its own, with a sibling, by hand.
+  std::string last_failure;           ///< What the last crash said; empty if there was none.
+  std::uint32_t owner = 0;            ///< Its coroutines' owner number (runtime/witness.hpp).
+  std::uint64_t busy_samples = 0;     ///< How often it was seen at work: see ShardReport::samples.
   std::vector<TurnReport> turns;
   std::size_t turns_left_out = 0;
 
@@ -97,7 +98,7 @@ struct NodeReport {
   std::vector<ShardReport> shards;
   std::vector<ActorReport> actors;  ///< By shard, then by id.
   std::vector<SessionReport> sessions;
-  std::vector<SupervisionEvent> events;  ///< The oldest first.
+  std::vector<SupervisionEvent> events;  ///< The latest InspectOptions::events, the oldest first.
 
   /// For people: the tree of actors, each with the lines it waits on.
   std::string to_string() const;

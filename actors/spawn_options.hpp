@@ -15,14 +15,15 @@
 
 namespace hyperframes {
 
-/// The shard on which `spawn` is called.
+/// The shard on which `spawn` is called; for a child of a Supervisor, the supervisor's.
 inline constexpr unsigned this_shard = std::numeric_limits<unsigned>::max();
 
 struct SpawnOptions {
-  std::string name{};  ///< Under which `find` knows it, here and from other nodes. May be empty.
+  /// Unique in the node; `find` knows it by this, here and from other nodes. May be empty.
+  std::string name{};
   unsigned shard = this_shard;  ///< Where it lives; below Runtime::shard_count().
   MailboxOptions mailbox{};
-  RestartPolicy restart{};
+  RestartPolicy restart{};  ///< By default it is never restarted (Restart::temporary).
   /// What becomes of waiting letters when it is restarted, for whatever reason: true keeps them for
   /// its successor, false sends them to the dead letters.
   bool keep_mailbox = true;

@@ -6,7 +6,8 @@
 //
 // Each decision is one event, and one line in the log. A node keeps the latest
 // Node::Options::kept_events of them; `hyperframes events` shows them from outside. Orderly ends of
-// actors that are not to be restarted are no events: they may be many, and nothing is decided.
+// actors that are not to be restarted are no events (they may be many, and nothing is decided), nor
+// is Node::stop, nor a first start that fails, which its spawner is told.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,9 @@ struct SupervisionEvent {
   std::string text;           ///< Why, in words, down to the first cause.
   std::vector<Cause> causes;  ///< The same, one by one: this end's first, the first cause last.
 
-  std::uint32_t restarts = 0;   ///< Within `period`, with the one that is decided.
+  /// Used within `period`: with this one (restart), or all there were (give_up). By hand, or with a
+  /// sibling: none is used.
+  std::uint32_t restarts = 0;
   std::uint32_t intensity = 0;  ///< As many are allowed.
   Duration period{};
   Duration pause{};  ///< Before it starts again.
@@ -65,9 +68,10 @@ struct SupervisionEvent {
 struct SupervisionEvents {
   std::vector<SupervisionEvent> events;  ///< The oldest first.
   std::uint64_t latest = 0;              ///< The last one's number, also where `events` is empty.
-  std::uint64_t lost = 0;                ///< Of those asked for: were not kept any more.
-  Time now{};                            ///< By the clock of `SupervisionEvent::at`.
-  Time node_begun{};                     ///< By the same: another node numbers its own from 1.
+  std::uint64_t lost =
+      0;              ///< So many of those asked for are not here: they were not kept any more.
+  Time now{};         ///< By the clock of `SupervisionEvent::at`.
+  Time node_begun{};  ///< By the same: another node numbers its own from 1.
 
   std::string to_json() const;
 };

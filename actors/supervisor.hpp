@@ -57,8 +57,11 @@ class ChildSpec {
   std::unique_ptr<detail::Factory> factory_;
 };
 
-/// A child with its constructor's arguments, which are copied for each start. It needs a name:
-/// supervisors know their children by it, and so does Node::find.
+/// A child with its constructor's arguments, which are copied for each start: on the supervisor's
+/// shard, and once more on the child's. So they must be values that any thread may copy, and no
+/// Buffer of a shard. It needs a name, unique in the node: supervisors know their children by it,
+/// and so does Node::find. SpawnOptions::shard left out means the supervisor's shard. With the
+/// default policy it is temporary.
 template <class Made, class... Arguments>
   requires std::derived_from<Made, Actor>
 ChildSpec child(SpawnOptions options, Arguments... arguments) {
@@ -84,9 +87,9 @@ struct Supervision {
 /// A child as its supervisor knows it.
 struct ChildState {
   enum class State : std::uint8_t {
-    running,     ///< Or pausing before a restart of its own (one_for_one).
-    restarting,  ///< With others, or by hand.
-    ended,       ///< Down for now; `restart` starts it again.
+    running,  ///< Or pausing before a restart of its own, or starting again from it (one_for_one).
+    restarting,  ///< With others, or by hand; or starting for the first time.
+    ended,       ///< Down for now; `restart` starts it again. Temporary ones are not listed.
   };
   std::string name;
   ActorRef actor;  ///< Empty if it has ended.
@@ -98,8 +101,8 @@ struct ChildState {
 /// the supervisor, beside what it does itself, and goes on if the asker gives up; another deadline
 /// than the default one lets a child's shutdown take its time. Each throws Errc::actor_down if the
 /// supervisor has ended, ends meanwhile or is being restarted, and deadline_exceeded;
-/// invalid_argument for one of another process; those with a name not_found, which says what there
-/// is.
+/// invalid_argument for one of another process, and for an actor of another kind; those with a name
+/// not_found, which says what there is.
 class SupervisorRef : public ActorRef {
  public:
   using ActorRef::ActorRef;
@@ -107,14 +110,20 @@ class SupervisorRef : public ActorRef {
   explicit SupervisorRef(const ActorRef& other) noexcept : ActorRef(other) {}
 
   /// Starts one more, as the youngest; it lasts until the supervisor's own end or restart. Throws
-  /// what its start throws: then there is no such child; Errc::already_exists for its name.
+  /// what its start throws: then there is no such child; Errc::already_exists for a name that a
+  /// child of it, or any actor of the node, has; Errc::invalid_argument at once for none. If the
+  /// asker gives up, it goes on starting.
   Task<ActorRef> add(ChildSpec spec, Within within = {}) const;
-  /// Ends it in order, and keeps its specification: it stays down until `restart`, whatever happens
-  /// to the others. One that has ended is left alone. Down::text says if it had to be destroyed.
+  /// Ends it in order, and keeps its specification, unless it is temporary: it stays down until
+  /// `restart`, whatever happens to the others, or until the supervisor itself is restarted. One
+  /// that has ended is left alone; one that is still starting is ended, too. Down::text says if it
+  /// had to be destroyed.
   Task<Down> stop(std::string name, Within within = {}) const;
-  /// Ends it in order and starts it again, alone, without a pause, and with its reference, unless
-  /// it had ended before. If it fails to start, its policy goes on; a temporary one can't be
-  /// restarted while it runs (Errc::invalid_argument).
+  /// Ends it in order and starts it again, alone and without a pause, with its reference; but one
+  /// that waits to be restarted with its siblings, with those. If it fails to start, its policy
+  /// goes on. One that had ended is started as a new actor, with a new reference and budget: this
+  /// throws what its start throws, and it stays down. A temporary one can't be restarted while it
+  /// runs (Errc::invalid_argument).
   Task<ActorRef> restart(std::string name, Within within = {}) const;
   /// The same as `stop`, and forgets it.
   Task<Down> remove(std::string name, Within within = {}) const;
