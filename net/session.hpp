@@ -117,8 +117,9 @@ class Session {
   /// The number of the link that this shard sends through; while it is up.
   std::uint32_t link() const noexcept;
 
-  /// Ends the session on all shards. What was handed over still goes out, for 3 heartbeats at most;
-  /// nothing waits for that: `Network::close` does.
+  /// Ends the session on all shards. `why` stands in this node's `reason()`; the peer learns only
+  /// that it was closed. What was handed over still goes out, for 3 heartbeats at most; nothing
+  /// waits for that: `Network::close` does. A second time it does nothing.
   void close(std::string why);
 
   /// Once it is down: how it stood at its end.

@@ -29,8 +29,8 @@ class Handle;
 }  // namespace detail
 
 /// One end of a channel, closed when it is destroyed, or with its messenger: after that its
-/// functions throw Errc::closed. One that was moved from is for nothing but assignment. Errors are
-/// those of net::Channel.
+/// functions throw Errc::closed. One that was moved from is for nothing but assignment. It is moved
+/// or destroyed when no call of it is under way. Errors are those of net::Channel.
 class Channel {
  public:
   Channel() noexcept;
@@ -41,6 +41,7 @@ class Channel {
   /// The buffers must be made on plain threads (Buffer::heap, Buffer::copy_of), or have come from
   /// such a channel: Errc::invalid_argument if they belong to a shard.
   void send(TypedMessage message, Duration within = 5s);
+  /// Throws Errc::deadline_exceeded after `within`, as all of these; then no message was taken.
   TypedMessage recv(TypeFilter filter = {}, Duration within = forever);
   /// Another channel with the same peer.
   Channel open(Duration within = 5s);
@@ -67,6 +68,7 @@ class Messenger {
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
 
+  /// As net::Messenger's, and with its errors; Errc::closed after `close`.
   Endpoint listen(std::string uri);
   Channel connect(std::string uri, Duration within = 5s);
   Channel accept(Duration within = forever);

@@ -52,13 +52,16 @@ class Broadcast {
   Broadcast(const Broadcast&) = delete;
   Broadcast& operator=(const Broadcast&) = delete;
 
-  /// From the next message on. It leaves by itself when its channel ends.
+  /// From the next message on; returns its number, as in ReaderStats. When its channel has ended it
+  /// leaves with the next message, and is counted until then. What it sends is not received.
+  /// Errc::invalid_argument for an empty channel.
   std::uint64_t add(Channel reader);
   /// To every reader. Waits only with SlowReader::wait: deadline_exceeded (default: 5 s from now)
   /// names who was slow, and nobody has got the message. invalid_argument and too_large as
   /// Channel::send, before anybody got it.
   Task<void> send(TypedMessage message, Time deadline = Time{});
-  /// Waits until all that is queued was handed over, or its readers have left.
+  /// Waits until all that is queued was handed over, or its readers have left. `Time{}`: 5 s from
+  /// now, then Errc::deadline_exceeded; what is queued stays so.
   Task<void> drain(Time deadline = Time{});
 
   std::vector<ReaderStats> readers() const;

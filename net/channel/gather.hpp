@@ -4,8 +4,9 @@
 //   auto results = co_await hf::net::gather(workers, "ml.worker.done"); // one of each, in that order
 //   hf::net::AnyMessage first = co_await hf::net::gather_any(workers);  // whoever is first
 //
-// On the shard of the channels, which may be moved, but not destroyed, meanwhile. To all readers
-// alike: net/channel/broadcast.hpp.
+// On the shard of the channels, which may be moved, but not destroyed, meanwhile; the span itself
+// is read when the function is called, not later. Errc::invalid_argument if a channel is empty, or,
+// of gather_any, if there are none. To all readers alike: net/channel/broadcast.hpp.
 #pragma once
 
 #include <cstddef>
