@@ -205,7 +205,10 @@ class Program {
     for (std::size_t at = 0; at < payload.size();) {
       const std::uint8_t how = byte();
       std::size_t part = std::min(payload.size() - at, size_of_lent());
-      if (how % 32 == 31) return;  // and the rest never comes
+      if (how % 32 == 31) {  // what is said next comes in place of the rest
+        expected_[lent.index].holds = false;
+        return;
+      }
       if (how % 32 == 30) hostile_->break_off();
       if (how % 32 == 29) spoil(lent, at);
       // Beyond the frame, and perhaps beyond the message.
