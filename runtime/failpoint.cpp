@@ -6,12 +6,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
-namespace hyperframes::detail {
+namespace hyperframes {
+namespace detail {
 namespace {
 
 struct Armed {
@@ -20,9 +23,10 @@ struct Armed {
   std::atomic<unsigned long> passages{0};
 };
 
-Armed& armed() {
-  static Armed instance;
-  return instance;
+/// They stay where they are while others come and go.
+std::deque<Armed>& armed() {
+  static std::deque<Armed> points;
+  return points;
 }
 
 // NAME=ACTION or NAME=ACTION:NUMBER; empty if `value` is, or what is wrong with it.
@@ -39,41 +43,82 @@ std::string parse(const std::string& value, Armed& point) {
       return "'" + std::string(begin, end) + "' is no number from 1";
     point.action.resize(colon);
   }
-  for (const char* known : {"kill", "stop", "sleep", "error"})
+  for (const char* known : {"kill", "stop", "sleep", "error", "throw", "plant"})
     if (point.action == known) return {};
   return "there is no action '" + point.action + "'";
 }
+
+constexpr const char* usage =
+    "give it as NAME=ACTION or NAME=ACTION:NUMBER, with kill, stop, sleep, error, throw or plant "
+    "as "
+    "the action";
 
 // Runs before main, where nothing catches and no log is set up: what is wrong is said, and no point
 // is armed.
 bool read_environment() {
   const char* text = std::getenv("HYPERFRAMES_FAILPOINT");
   if (!text || !*text) return false;
-  const std::string fault = parse(text, armed());
+  const std::string fault = parse(text, armed().emplace_back());
   if (fault.empty()) return true;
-  std::fprintf(stderr,
-               "HYPERFRAMES_FAILPOINT='%s' arms nothing: %s; give it as NAME=ACTION or "
-               "NAME=ACTION:NUMBER, with kill, stop, sleep or error as the action\n",
-               text, fault.c_str());
+  armed().clear();
+  std::fprintf(stderr, "HYPERFRAMES_FAILPOINT='%s' arms nothing: %s; %s\n", text, fault.c_str(),
+               usage);
   return false;
 }
 
-}  // namespace
-
-const bool failpoints_armed = read_environment();
-
-void pass_failpoint(const char* name) {
-  Armed& point = armed();
-  if (point.name != name) return;
+void pass(Armed& point) {
+  if (point.action == "plant") return;
   if (point.action == "sleep") {
     std::this_thread::sleep_for(std::chrono::milliseconds(point.number));
     return;
   }
   if (point.passages.fetch_add(1) + 1 != point.number) return;
+  const std::string tried = "pass the failpoint '" + point.name + "'";
   if (point.action == "kill") ::kill(::getpid(), SIGKILL);
   if (point.action == "stop") ::kill(::getpid(), SIGSTOP);
-  if (point.action == "error")
-    throw Error(Errc::internal, std::string("pass the failpoint '") + name + "'", "it is armed");
+  if (point.action == "error") throw Error(Errc::internal, tried, "it is armed");
+  if (point.action == "throw") throw std::runtime_error(tried + ": it is armed");
 }
 
-}  // namespace hyperframes::detail
+}  // namespace
+
+std::atomic<bool> failpoints_armed = read_environment();
+
+void pass_failpoint(const char* name) {
+  for (Armed& point : armed())
+    if (point.name == name) pass(point);
+}
+
+bool is_planted(const char* name) {
+  for (const Armed& point : armed())
+    if (point.name == name && point.action == "plant") return true;
+  return false;
+}
+
+}  // namespace detail
+
+ArmedFailpoint::ArmedFailpoint(const std::string& what) {
+  detail::Armed& point = detail::armed().emplace_back();
+  const std::string fault = detail::parse(what, point);
+  if (!fault.empty()) {
+    detail::armed().pop_back();
+    throw Error(Errc::invalid_argument, "arm the failpoint '" + what + "'", fault, detail::usage);
+  }
+  point_ = &point;
+  detail::failpoints_armed = true;
+}
+
+// Its place stays, as others point behind it; the name that nothing has is never met.
+ArmedFailpoint::~ArmedFailpoint() {
+  auto& points = detail::armed();
+  static_cast<detail::Armed*>(point_)->name.clear();
+  while (!points.empty() && points.back().name.empty()) points.pop_back();
+  detail::failpoints_armed = !points.empty();
+}
+
+bool ArmedFailpoint::passed() const noexcept {
+  const auto& point = *static_cast<const detail::Armed*>(point_);
+  return point.passages.load() >= point.number;
+}
+
+}  // namespace hyperframes
