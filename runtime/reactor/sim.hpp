@@ -31,6 +31,7 @@
 
 namespace hyperframes {
 
+class SimBlockingFiles;
 class SimWorld;
 namespace detail {
 class SimClockwork;
@@ -103,10 +104,12 @@ class SimNode {
   void resume() noexcept { paused_ = false; }
   /// The clock of this node's shards leaps ahead; `by` is not negative.
   void jump_clock(Duration by) noexcept;
-  /// Crashes in place of the `count`-th disk operation from now, which does not take place.
+  /// Crashes in place of the `count`-th disk operation from now, which does not take place. 0: it
+  /// does not, after all.
   void crash_at_disk_operation(std::uint64_t count, SimCrash what = SimCrash::power_cut());
 
  private:
+  friend class SimBlockingFiles;
   friend class SimWorld;
   struct Owned {
     virtual ~Owned() = default;

@@ -21,6 +21,7 @@
 #include <vector>
 
 namespace hyperframes {
+class SimBlockingFiles;
 class SimNode;
 namespace detail {
 class SimFileSystem;
@@ -56,6 +57,8 @@ class SimDisk {
   std::uint64_t used_bytes() const noexcept;
   /// The next `count` operations of `kind` on paths that contain `path_part` fail with `error`.
   void fail_next(Operation::Kind kind, int error, std::string path_part = {}, unsigned count = 1);
+  /// What `fail_next` still had before it.
+  void forget_planned() noexcept { planned_.clear(); }
 
   /// Operations done so far, over all crashes.
   std::uint64_t operation_count() const noexcept { return operation_count_; }
@@ -68,6 +71,7 @@ class SimDisk {
   void sync_all();
 
  private:
+  friend class SimBlockingFiles;
   friend class SimNode;
   friend class SimWorld;
   friend struct detail::SimHost;

@@ -82,20 +82,19 @@ Duration SimHost::duration_of(const Operation& operation) {
   return span;
 }
 
-int SimHost::fault_of(const Operation& operation, const std::string& path) {
+int SimHost::fault_of(Operation::Kind kind, const std::string& path) {
   for (auto& planned : disk.planned_) {
-    if (planned.count == 0 || planned.kind != operation.kind) continue;
+    if (planned.count == 0 || planned.kind != kind) continue;
     if (path.find(planned.path_part) == std::string::npos) continue;
     --planned.count;
     return planned.error;
   }
   using enum Operation::Kind;
   const auto& faults = disk.faults();
-  const double probability = operation.kind == read    ? faults.read_error
-                             : operation.kind == write ? faults.write_error
-                             : operation.kind == sync || operation.kind == sync_directory
-                                 ? faults.sync_error
-                                 : 0;
+  const double probability = kind == read                             ? faults.read_error
+                             : kind == write                          ? faults.write_error
+                             : kind == sync || kind == sync_directory ? faults.sync_error
+                                                                      : 0;
   return probability > 0 && clockwork.disk.chance(probability) ? EIO : 0;
 }
 
@@ -180,7 +179,7 @@ void SimHost::start_on_disk(SimReactor& reactor, Operation& operation) {
     if (self.crash_countdown && --self.crash_countdown == 0) return self.on_crash_point();
     ++self.disk.operation_count_;
     const std::string& path = state.handle.path.empty() ? found->path : state.handle.path;
-    const int fault = self.fault_of(*found, path);
+    const int fault = self.fault_of(found->kind, path);
     if (syncs) {
       state.handle.file->end_sync(state.sync_ticket, fault != 0);
       return SimReactor::finish(key, -fault);

@@ -65,10 +65,11 @@ struct SimHost {
   void start_on_disk(SimReactor& reactor, Operation& operation);
   /// What was not synced is lost, writes under way among it.
   void lose_power();
+  /// With what an operation on that path fails, by the disk's faults; 0 if it does not.
+  int fault_of(Operation::Kind kind, const std::string& path);
 
  private:
   Duration duration_of(const Operation& operation);
-  int fault_of(const Operation& operation, const std::string& path);
   std::int64_t perform(Operation& operation);
   std::int64_t perform_transfer(Operation& operation);
   std::size_t cut_short(std::size_t size);
