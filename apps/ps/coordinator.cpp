@@ -29,16 +29,16 @@ CoordinatorStore::Options store_options(const CoordinatorOptions& options) {
           .num_shards = options.num_shards,
           .staleness_bound = options.staleness_bound,
           .server_lease = timing().lease(),
-          .heartbeat_timeout = timing().scaled(options.heartbeat_timeout)};
+          .heartbeat_timeout = timing().scaled(options.heartbeat_timeout),
+          .machine = options.machine};
 }
 
 std::shared_ptr<CoordinatorStore> open_store(const CoordinatorOptions& options, Time now) {
   const auto folder = std::filesystem::absolute(options.path).parent_path();
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure)
-    throw Error(failure, "make the coordinator's folder '" + folder.string() + "'", {},
-                "choose a --workdir that this user may write");
+  if (const auto made = options.machine->make_directories(folder.string()); made < 0)
+    throw Error::system(static_cast<int>(-made),
+                        "make the coordinator's folder '" + folder.string() + "'", {},
+                        "choose a --workdir that this user may write");
   return std::make_shared<CoordinatorStore>(store_options(options), now);
 }
 

@@ -31,6 +31,7 @@ struct CoordinatorOptions {
   /// Processes that may wait for the next view at a time. One more, and the one that has waited
   /// longest is answered with the view it knows: who is gone can't keep others out.
   std::size_t max_watchers = 16'384;
+  Machine* machine = &Machine::real();  ///< Where the database is; outlives the actor.
 };
 
 class Coordinator final : public protocol::Coordinator::Actor {

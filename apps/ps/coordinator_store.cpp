@@ -7,7 +7,6 @@
 #include <hyperframes/runtime/log.hpp>
 #include <limits>
 #include <map>
-#include <random>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -69,13 +68,6 @@ void check_name(std::string_view what, std::string_view name,
               fmt::format("choose one of 1 to {} bytes", limit));
 }
 
-std::uint64_t random_number() {
-  std::random_device source;
-  std::uint64_t number = 0;
-  while (number == 0) number = std::uint64_t{source()} << 32 | source();
-  return number;
-}
-
 std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
   std::string text;
   const auto compare = [&](std::string_view what, auto had, auto wants) {
@@ -124,7 +116,10 @@ struct CoordinatorStore::State {
     }
   };
 
-  State(Options given, Time now) : options(std::move(given)), database(options.path), now(now) {}
+  State(Options given, Time now)
+      : options(std::move(given)),
+        database(options.path, options.machine->database_files()),
+        now(now) {}
 
   // Lifetime
   void open();
@@ -208,7 +203,7 @@ void CoordinatorStore::State::open() {
       database.execute(schema);
       database.execute(marks_schema);
       database.execute(fmt::format("PRAGMA user_version = {}", schema_version).c_str());
-      database.run("INSERT INTO settings VALUES ('cluster', ?)", random_number());
+      database.run("INSERT INTO settings VALUES ('cluster', ?)", options.machine->random_number());
     }
     // Who was silent counts as up again, so the view may differ from the last one that was seen.
     change_view();

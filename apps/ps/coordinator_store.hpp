@@ -16,6 +16,7 @@
 #include <functional>
 #include <hyperframes/apps/ps/cluster_view.hpp>
 #include <hyperframes/apps/ps/job.hpp>
+#include <hyperframes/apps/ps/machine.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/runtime/time.hpp>
 #include <memory>
@@ -78,6 +79,7 @@ class CoordinatorStore {
     Duration heartbeat_timeout = 30s;  ///< A worker that is silent for longer is evicted.
     /// For tests: called at "before commit" and "after commit"; what it throws ends the call there.
     std::function<void(std::string_view)> failpoint{};
+    Machine* machine = &Machine::real();  ///< Where the database is; outlives the store.
   };
   struct JoinRequest {
     std::string name{};

@@ -1,12 +1,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <hyperframes/apps/ps/bytes.hpp>
 #include <hyperframes/apps/ps/ledger.hpp>
 #include <hyperframes/runtime/crc32c.hpp>
@@ -117,22 +114,20 @@ LedgerContents parse_ledger(std::span<const std::byte> bytes, const std::string&
 
 namespace {
 
-Bytes read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw Error(std::error_code(errno, std::generic_category()),
+Bytes read_bytes(Machine& machine, const std::string& path) {
+  std::string text;
+  if (const auto result = read_all(machine, path, text); result < 0)
+    throw Error(std::error_code(static_cast<int>(-result), std::generic_category()),
                 fmt::format("read the ledger '{}'", path), "it can't be opened",
                 "name a file that a worker wrote with --ledger");
-  Bytes bytes(static_cast<std::size_t>(std::filesystem::file_size(path)));
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(file.gcount()));
-  return bytes;
+  const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+  return Bytes(bytes.begin(), bytes.end());
 }
 
 }  // namespace
 
 LedgerContents read_ledger(const std::string& path) {
-  LedgerContents contents = parse_ledger(read_bytes(path), path);
+  LedgerContents contents = parse_ledger(read_bytes(Machine::real(), path), path);
   if (contents.cluster == 0)
     throw Error(Errc::invalid_argument, fmt::format("read the ledger '{}'", path),
                 "it is empty: no worker that wrote it has joined a cluster",
@@ -143,39 +138,41 @@ LedgerContents read_ledger(const std::string& path) {
 /// An advisory lock on the file, for as long as this lives.
 class Ledger::Lock {
  public:
-  explicit Lock(const std::string& path)
-      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+  Lock(Machine& machine, const std::string& path) : machine_(machine) {
     const auto tried = fmt::format("open the ledger '{}'", path);
-    if (descriptor_ < 0)
-      throw Error::system(errno, tried, {}, "choose a file in a folder that this user may write");
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-    const int error = errno;
-    ::close(descriptor_);
-    if (error != EWOULDBLOCK) throw Error::system(error, tried);
+    file_ = machine.open(path, O_RDWR | O_CREAT);
+    if (file_ < 0)
+      throw Error::system(static_cast<int>(-file_), tried, {},
+                          "choose a file in a folder that this user may write");
+    const auto locked = machine.try_lock(file_);
+    if (locked >= 0) return;
+    machine.close(file_);
+    if (locked != -EWOULDBLOCK) throw Error::system(static_cast<int>(-locked), tried);
     throw Error(Errc::rejected, tried, "another process writes it",
                 "give each worker a ledger of its own");
   }
   Lock(const Lock&) = delete;
-  ~Lock() { ::close(descriptor_); }
+  ~Lock() { machine_.close(file_); }
 
  private:
-  int descriptor_;
+  Machine& machine_;
+  std::int64_t file_ = -1;
 };
 
 Ledger::Ledger(std::string path, File file, std::unique_ptr<Lock> lock)
     : path_(std::move(path)), lock_(std::move(lock)), file_(std::move(file)) {}
 Ledger::~Ledger() = default;
 
-Task<std::unique_ptr<Ledger>> Ledger::open(std::string path) {
+Task<std::unique_ptr<Ledger>> Ledger::open(std::string path, Machine& machine) {
   struct Found {
     std::unique_ptr<Lock> lock;
     LedgerContents contents;
     bool was_empty = false;
   };
-  Found found = co_await offload([path] {
+  Found found = co_await offload([path, &machine] {
     Found result;
-    result.lock = std::make_unique<Lock>(path);
-    const Bytes bytes = read_bytes(path);
+    result.lock = std::make_unique<Lock>(machine, path);
+    const Bytes bytes = read_bytes(machine, path);
     result.contents = parse_ledger(bytes, path);
     result.was_empty = bytes.empty();
     return result;

@@ -15,6 +15,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <hyperframes/apps/ps/machine.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/file.hpp>
@@ -57,7 +58,8 @@ class Ledger {
 
   /// Makes the file or reads it, and keeps others from writing it. Throws `corrupt`,
   /// `version_mismatch`, `rejected` while another process writes it, and what the file system says.
-  static Task<std::unique_ptr<Ledger>> open(std::string path);
+  /// `machine`, where it is, outlives it.
+  static Task<std::unique_ptr<Ledger>> open(std::string path, Machine& machine = Machine::real());
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;

@@ -1,13 +1,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <hyperframes/apps/ps/log_record.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
@@ -15,74 +11,61 @@
 #include <hyperframes/runtime/offload.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <sstream>
 
 namespace hyperframes::ps {
 namespace {
 
-std::string first_line_of(int descriptor) {
+std::string first_line_of(Machine& machine, std::int64_t file) {
   char text[64] = {};
-  const auto size = ::pread(descriptor, text, sizeof text - 1, 0);
+  const auto size = machine.read(file, 0, std::as_writable_bytes(std::span(text)));
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : "unknown";
 }
 
-std::uint64_t random_id() {
-  std::random_device source;
-  std::uint64_t id = 0;
-  while (id == 0) id = std::uint64_t{source()} << 32 | source();
-  return id;
+[[noreturn]] void throw_system(std::int64_t failure, const std::string& tried,
+                               const std::string& remedy) {
+  throw Error::system(static_cast<int>(-failure), tried, {}, remedy);
 }
 
-std::uint64_t clock_now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count());
-}
-
-void sync_folder_of(const std::string& file) {
+void sync_folder_of(Machine& machine, const std::string& file) {
   const std::string folder = std::filesystem::path(file).parent_path().string();
-  const int descriptor =
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const int failure = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!synced)
-    throw Error::system(failure, "sync the folder of '" + file + "'", {}, "check the disk");
+  const MachineFile opened(machine, folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
+  const std::int64_t result = opened.number() < 0 ? opened.number() : machine.sync(opened.number());
+  if (result < 0) throw_system(result, "sync the folder of '" + file + "'", "check the disk");
 }
 
 /// Empty if there is no such file. One that can't be read is not as good as none.
-std::optional<std::string> read_file(const std::string& file) {
-  const int in = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (in < 0 && errno == ENOENT) return std::nullopt;
+std::optional<std::string> read_file(Machine& machine, const std::string& file) {
   std::string text;
-  char chunk[4096];
-  ssize_t size = in < 0 ? -1 : 1;
-  while (size > 0 && (size = ::read(in, chunk, sizeof chunk)) > 0)
-    text.append(chunk, static_cast<std::size_t>(size));
-  const int failure = errno;
-  if (in >= 0) ::close(in);
-  if (size < 0)
-    throw Error::system(failure, "read '" + file + "'", {},
-                        "check its owner and mode, and the disk; or choose another --workdir");
+  const std::int64_t result = read_all(machine, file, text);
+  if (result == -ENOENT) return std::nullopt;
+  if (result < 0)
+    throw_system(result, "read '" + file + "'",
+                 "check its owner and mode, and the disk; or choose another --workdir");
   return text;
+}
+
+/// 0, or a negated error number.
+std::int64_t write_durably(Machine& machine, const std::string& file, const std::string& text) {
+  const MachineFile out(machine, file, O_WRONLY | O_CREAT | O_TRUNC);
+  if (out.number() < 0) return out.number();
+  const std::int64_t written =
+      machine.write(out.number(), 0, std::as_bytes(std::span(text.data(), text.size())));
+  if (written < 0) return written;
+  if (written != static_cast<std::int64_t>(text.size())) return -ENOSPC;  // what that means
+  return machine.sync(out.number());
 }
 
 /// Either the old contents or the new ones are there, whatever happens; the new ones once it
 /// returns.
-void replace_file(const std::string& file, const std::string& text) {
+void replace_file(Machine& machine, const std::string& file, const std::string& text) {
   const std::string beside = file + ".new";
-  const int out = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (out >= 0) errno = ENOSPC;  // what a write that comes out short means
-  const bool written =
-      out >= 0 && ::write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::fsync(out) == 0;
-  const int failure = errno;
-  if (out >= 0) ::close(out);
-  if (!written || std::rename(beside.c_str(), file.c_str()) != 0)
-    throw Error::system(written ? errno : failure, "write '" + file + "'", {},
-                        "check the folder's owner and mode, and the space on its disk");
-  sync_folder_of(file);
+  std::int64_t result = write_durably(machine, beside, text);
+  if (result >= 0) result = machine.rename(beside, file);
+  if (result < 0)
+    throw_system(result, "write '" + file + "'",
+                 "check the folder's owner and mode, and the space on its disk");
+  sync_folder_of(machine, file);
 }
 
 constexpr const char* incarnation_file = "incarnation";
@@ -91,51 +74,49 @@ constexpr const char* shard_prefix = "shard-";
 
 }  // namespace
 
-WorkFolder::Lock::Lock(const std::string& path) : descriptor_(-1) {
-  std::error_code failure;
-  std::filesystem::create_directories(path, failure);
-  if (failure)
-    throw Error(failure, "make the work folder '" + path + "'", {}, "choose another --workdir");
+WorkFolder::Lock::Lock(Machine& machine, const std::string& path) : machine_(machine) {
+  if (const auto made = machine.make_directories(path); made < 0)
+    throw Error::system(static_cast<int>(-made), "make the work folder '" + path + "'", {},
+                        "choose another --workdir");
   const std::string file = path + "/lock";
-  const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor < 0)
-    throw Error::system(errno, "open '" + file + "'", {}, "check the folder's owner and mode");
-  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  const std::string text = std::to_string(::getpid());
-  if (locked && ::ftruncate(descriptor, 0) == 0 &&
-      ::pwrite(descriptor, text.data(), text.size(), 0) > 0) {
-    descriptor_ = descriptor;
+  const std::int64_t opened = machine.open(file, O_RDWR | O_CREAT);
+  if (opened < 0) throw_system(opened, "open '" + file + "'", "check the folder's owner and mode");
+  const bool locked = machine.try_lock(opened) >= 0;
+  const std::string text = machine.process_id();
+  std::int64_t result = locked ? machine.truncate(opened, 0) : 0;
+  if (locked && result >= 0)
+    result = machine.write(opened, 0, std::as_bytes(std::span(text.data(), text.size())));
+  if (locked && result > 0) {
+    file_ = opened;
     return;
   }
-  const int error = errno;
-  const std::string holder = first_line_of(descriptor);
-  ::close(descriptor);
+  const std::string holder = locked ? "" : first_line_of(machine, opened);
+  machine.close(opened);
   if (locked)
-    throw Error::system(error, "write '" + file + "'", {},
-                        "check the space on the disk, and its quota");
+    throw_system(result, "write '" + file + "'", "check the space on the disk, and its quota");
   throw Error(Errc::already_exists, "lock the work folder '" + path + "'",
               "the process " + holder + " runs there",
               "stop it, or give this one another --workdir");
 }
 
 WorkFolder::Lock::~Lock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (file_ >= 0) machine_.close(file_);
 }
 
-WorkFolder::WorkFolder(std::string path, const std::string& name)
-    : path_(std::move(path)), lock_(path_) {
+WorkFolder::WorkFolder(std::string path, const std::string& name, Machine& machine)
+    : machine_(machine), path_(std::move(path)), lock_(machine, path_) {
   read_or_make_identity(name);
   cluster_ = read_number(cluster_file);
   read_begun();
   // Others take the higher one for the living one, and a clock may have been set back since.
   previous_incarnation_ = read_number(incarnation_file);
-  incarnation_ = std::max(previous_incarnation_ + 1, clock_now_ns());
+  incarnation_ = std::max(previous_incarnation_ + 1, machine_.calendar_ns());
   write_number(incarnation_file, incarnation_);
 }
 
 void WorkFolder::read_or_make_identity(const std::string& name) {
   const std::string file = path_ + "/identity.json";
-  if (const auto text = read_file(file)) {
+  if (const auto text = read_file(machine_, file)) {
     const auto json = nlohmann::json::parse(*text, nullptr, false);
     if (json.is_object() && json.contains("name") && json["name"].is_string() &&
         json.contains("node_id") && json["node_id"].is_number_unsigned()) {
@@ -153,23 +134,27 @@ void WorkFolder::read_or_make_identity(const std::string& name) {
     throw Error(Errc::not_found, "use the work folder '" + path_ + "'",
                 "it holds a server's data, and 'identity.json', which says whose, is gone",
                 "restore that file from a copy, or choose another --workdir");
-  identity_.node_id = random_id();
+  identity_.node_id = machine_.random_number();
   identity_.name = name.empty() ? fmt::format("ps-{:08x}", identity_.node_id >> 32) : name;
   replace_file(
-      file, nlohmann::json{{"name", identity_.name}, {"node_id", identity_.node_id}}.dump() + "\n");
+      machine_, file,
+      nlohmann::json{{"name", identity_.name}, {"node_id", identity_.node_id}}.dump() + "\n");
 }
 
 /// Whether a server has joined a cluster or begun a shard here: its identity was there before.
 bool WorkFolder::holds_data() const {
-  if (read_file(path_ + "/" + cluster_file) || read_file(begun_file())) return true;
-  for (const auto& entry : std::filesystem::directory_iterator(path_))
-    if (entry.path().filename().string().starts_with(shard_prefix)) return true;
-  return false;
+  if (read_file(machine_, path_ + "/" + cluster_file) || read_file(machine_, begun_file()))
+    return true;
+  std::vector<std::string> names;
+  if (const auto listed = machine_.list(path_, names); listed < 0)
+    throw_system(listed, "look into '" + path_ + "'", "check its owner and mode");
+  return std::ranges::any_of(
+      names, [](const std::string& each) { return each.starts_with(shard_prefix); });
 }
 
 std::uint64_t WorkFolder::read_number(const char* name) const {
   const std::string file = path_ + "/" + name;
-  const auto found = read_file(file);
+  const auto found = read_file(machine_, file);
   if (!found) return 0;
   const std::string text = found->substr(0, found->find('\n'));
   std::uint64_t number = 0;
@@ -181,7 +166,7 @@ std::uint64_t WorkFolder::read_number(const char* name) const {
 }
 
 void WorkFolder::write_number(const char* name, std::uint64_t number) const {
-  replace_file(path_ + "/" + name, std::to_string(number) + "\n");
+  replace_file(machine_, path_ + "/" + name, std::to_string(number) + "\n");
 }
 
 void WorkFolder::set_cluster(std::uint64_t cluster) {
@@ -197,7 +182,7 @@ std::string WorkFolder::shard_folder(ShardId shard) const {
 
 // A folder of an older version has no list: its shards come onto it when they are recovered.
 void WorkFolder::read_begun() {
-  const auto text = read_file(begun_file());
+  const auto text = read_file(machine_, begun_file());
   if (!text) return;
   std::istringstream in(*text);
   ShardId shard = 0;
@@ -209,20 +194,30 @@ void WorkFolder::read_begun() {
   wanted_ = begun_;
 }
 
+/// Whether a file of so many bytes lies in that folder or below it; or a negated error number.
+std::int64_t WorkFolder::has_file_of(const std::string& folder, std::uint64_t bytes) const {
+  std::vector<std::string> names;
+  if (const auto listed = machine_.list(folder, names); listed < 0) return listed;
+  for (const auto& name : names) {
+    const std::string path = folder + "/" + name;
+    const std::int64_t size = machine_.size_of(path);
+    const std::int64_t found =
+        size == -EISDIR ? has_file_of(path, bytes)
+                        : static_cast<std::int64_t>(size >= static_cast<std::int64_t>(bytes));
+    if (found != 0) return found;
+  }
+  return 0;
+}
+
 void WorkFolder::require_files(std::span<const ShardId> shards) const {
   const std::lock_guard lock(mutex_);
   for (const ShardId shard : shards) {
     if (!begun_.contains(shard)) continue;
-    std::error_code failure;
-    std::filesystem::recursive_directory_iterator file(shard_folder(shard), failure), end;
     // A log's header is durable before the shard counts as begun: one without is no log.
-    const auto has_rows = [&] {
-      return file->is_regular_file(failure) && file->file_size(failure) >= segment_header_bytes;
-    };
-    while (!failure && file != end && !has_rows()) file.increment(failure);
-    if (!failure && file != end) continue;
-    if (failure && failure != std::errc::no_such_file_or_directory)
-      throw Error(failure, "look into '" + shard_folder(shard) + "'");
+    const std::int64_t found = has_file_of(shard_folder(shard), segment_header_bytes);
+    if (found > 0) continue;
+    if (found < 0 && found != -ENOENT)
+      throw_system(found, "look into '" + shard_folder(shard) + "'", "check its owner and mode");
     throw Error(
         Errc::not_found, fmt::format("recover parameter shard {}", shard),
         fmt::format("'{}' is gone, or its log is empty, although this server has kept rows there",
@@ -252,7 +247,7 @@ void WorkFolder::write_begun(ShardId shard) {
   }
   std::string text;
   for (const ShardId each : all) text += fmt::format("{}\n", each);
-  replace_file(begun_file(), text);
+  replace_file(machine_, begun_file(), text);
   const std::lock_guard lock(mutex_);
   begun_ = std::move(all);
 }

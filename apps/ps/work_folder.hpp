@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <hyperframes/apps/ps/machine.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/runtime/task.hpp>
 #include <mutex>
@@ -28,10 +29,12 @@ class WorkFolder {
 
   /// `name`: of a new folder; empty makes one up. Throws already_exists if another process holds
   /// the lock, naming it, and not_found if it holds parameter shards and its identity is gone.
-  WorkFolder(std::string path, const std::string& name);
+  /// `machine`, where the folder is, outlives it.
+  WorkFolder(std::string path, const std::string& name, Machine& machine = Machine::real());
   WorkFolder(const WorkFolder&) = delete;
   WorkFolder& operator=(const WorkFolder&) = delete;
 
+  Machine& machine() const noexcept { return machine_; }
   const std::string& path() const noexcept { return path_; }
   const Identity& identity() const noexcept { return identity_; }
   /// Of this start: nanoseconds since 1970 if the clock is right, and always above the last one.
@@ -55,22 +58,25 @@ class WorkFolder {
  private:
   class Lock {
    public:
-    explicit Lock(const std::string& path);
+    Lock(Machine& machine, const std::string& path);
     ~Lock();
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
    private:
-    int descriptor_;
+    Machine& machine_;
+    std::int64_t file_ = -1;
   };
   void read_or_make_identity(const std::string& name);
   bool holds_data() const;
+  std::int64_t has_file_of(const std::string& folder, std::uint64_t bytes) const;
   std::uint64_t read_number(const char* name) const;
   void write_number(const char* name, std::uint64_t number) const;
   std::string begun_file() const { return path_ + "/begun_shards"; }
   void read_begun();
   void write_begun(ShardId shard);
 
+  Machine& machine_;
   std::string path_;
   Lock lock_;
   Identity identity_;

@@ -83,9 +83,9 @@ std::vector<std::byte> Database::Query::blob(int column) const {
              : std::vector<std::byte>(bytes, bytes + sqlite3_column_bytes(statement_, column));
 }
 
-Database::Database(std::string path) : path_(std::move(path)) {
+Database::Database(std::string path, const char* files) : path_(std::move(path)) {
   const int code =
-      sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+      sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, files);
   try {
     check(code, "open it");
     sqlite3_extended_result_codes(handle_, 1);

@@ -49,7 +49,8 @@ class Database {
 
   /// Opens or creates it, for this process alone; every commit is synced. Throws `rejected` while
   /// another process has it open, `corrupt` for a file that is no database.
-  explicit Database(std::string path);
+  /// `files`: the SQLite VFS that it lies in; null: SQLite's own.
+  explicit Database(std::string path, const char* files = nullptr);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;

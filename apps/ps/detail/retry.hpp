@@ -34,16 +34,21 @@ inline bool worth_retrying(const Error& error) noexcept {
   }
 }
 
+/// Of this thread's pauses. The simulator gives it a seed.
+inline std::minstd_rand& pause_chance() {
+  thread_local std::minstd_rand random{std::random_device()()};
+  return random;
+}
+
 /// Doubling pauses, each cut by up to a half at random so that many who wait don't move in step.
 class Backoff {
  public:
   Backoff(Duration least, Duration most) noexcept : least_(least), most_(most), next_(least) {}
   Duration next() {
-    thread_local std::minstd_rand random{std::random_device()()};
     const Duration pause = next_;
     next_ = std::min(next_ * 2, most_);
-    return pause -
-           Duration(std::uniform_int_distribution<Duration::rep>(0, pause.count() / 2)(random));
+    return pause - Duration(std::uniform_int_distribution<Duration::rep>(
+                       0, pause.count() / 2)(pause_chance()));
   }
   void reset() noexcept { next_ = least_; }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/runtime.hpp>
+#include <map>
 #include <vector>
 
 #include "temporary_folder.hpp"
@@ -29,6 +31,69 @@ Error thrown_by(Function function) {
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 }  // namespace
+
+namespace {
+
+/// The real machine, and a list of what is synced there.
+class Listed final : public Machine {
+ public:
+  std::vector<std::string> synced;
+
+  std::int64_t open(const std::string& path, int flags) override {
+    const auto file = real().open(path, flags);
+    if (file >= 0) paths_[file] = path;
+    return file;
+  }
+  void close(std::int64_t file) noexcept override { real().close(file); }
+  std::int64_t read(std::int64_t file, std::uint64_t offset, std::span<std::byte> into) override {
+    return real().read(file, offset, into);
+  }
+  std::int64_t write(std::int64_t file, std::uint64_t offset,
+                     std::span<const std::byte> from) override {
+    return real().write(file, offset, from);
+  }
+  std::int64_t truncate(std::int64_t file, std::uint64_t size) override {
+    return real().truncate(file, size);
+  }
+  std::int64_t sync(std::int64_t file) override {
+    synced.push_back(paths_[file]);
+    return real().sync(file);
+  }
+  std::int64_t try_lock(std::int64_t file) override { return real().try_lock(file); }
+  std::int64_t rename(const std::string& from, const std::string& to) override {
+    return real().rename(from, to);
+  }
+  std::int64_t make_directories(const std::string& path) override {
+    return real().make_directories(path);
+  }
+  std::int64_t list(const std::string& path, std::vector<std::string>& names) override {
+    return real().list(path, names);
+  }
+  std::int64_t size_of(const std::string& path) override { return real().size_of(path); }
+  std::uint64_t random_number() override { return 7; }
+  std::uint64_t calendar_ns() override { return calendar; }
+  std::string process_id() override { return "1"; }
+  void say(std::string_view) override {}
+  std::uint64_t calendar = 1000;
+
+ private:
+  std::map<std::int64_t, std::string> paths_;
+};
+
+}  // namespace
+
+TEST_CASE("a work folder's identity and starts come from its machine") {
+  TemporaryFolder folder;
+  Listed machine;
+  {
+    const WorkFolder first(folder.file("w"), "", machine);
+    CHECK(first.identity().node_id == 7);
+    CHECK(first.incarnation() == 1000);
+  }
+  machine.calendar = 900;  // set back
+  const WorkFolder second(folder.file("w"), "", machine);
+  CHECK(second.incarnation() == 1001);
+}
 
 TEST_CASE("a work folder keeps its identity and its cluster") {
   TemporaryFolder folder;
