@@ -34,6 +34,24 @@ void sync_folder_of(Machine& machine, const std::string& file) {
   if (result < 0) throw_system(result, "sync the folder of '" + file + "'", "check the disk");
 }
 
+/// Makes the names of a folder and of those above it durable, whoever made them: an earlier process
+/// may have ended before it did. Without that all that is synced in it could go with its name.
+/// Folders of others that can't be synced were there before. 0, or a negated error number.
+std::int64_t sync_folders_above(Machine& machine, const std::string& path) {
+  auto folder = std::filesystem::absolute(path).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  while (folder.has_relative_path()) {
+    folder = folder.parent_path();
+    const MachineFile opened(machine, folder.string(), O_RDONLY | O_DIRECTORY);
+    const std::int64_t result =
+        opened.number() < 0 ? opened.number() : machine.sync(opened.number());
+    if (result < 0 && result != -EACCES && result != -EPERM && result != -EROFS &&
+        result != -EINVAL)
+      return result;
+  }
+  return 0;
+}
+
 /// Empty if there is no such file. One that can't be read is not as good as none.
 std::optional<std::string> read_file(Machine& machine, const std::string& file) {
   std::string text;
@@ -75,7 +93,9 @@ constexpr const char* shard_prefix = "shard-";
 }  // namespace
 
 WorkFolder::Lock::Lock(Machine& machine, const std::string& path) : machine_(machine) {
-  if (const auto made = machine.make_directories(path); made < 0)
+  std::int64_t made = machine.make_directories(path);
+  if (made >= 0) made = sync_folders_above(machine, path);
+  if (made < 0)
     throw Error::system(static_cast<int>(-made), "make the work folder '" + path + "'", {},
                         "choose another --workdir");
   const std::string file = path + "/lock";

@@ -82,6 +82,20 @@ class Listed final : public Machine {
 
 }  // namespace
 
+TEST_CASE("the names of a work folder, and of those above it, are durable before what lies in it") {
+  TemporaryFolder folder;
+  Listed machine;
+  const WorkFolder work(folder.file("a/b"), "", machine);
+  const auto place = [&](const std::string& path) {
+    return std::ranges::find(machine.synced, path) - machine.synced.begin();
+  };
+  const auto first_file = std::ranges::find_if(
+      machine.synced, [](const std::string& path) { return path.ends_with(".new"); });
+  REQUIRE(first_file != machine.synced.end());
+  for (const std::string& above : {folder.path().string(), folder.file("a")})
+    CHECK(place(above) < first_file - machine.synced.begin());
+}
+
 TEST_CASE("a work folder's identity and starts come from its machine") {
   TemporaryFolder folder;
   Listed machine;
