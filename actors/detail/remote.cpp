@@ -190,6 +190,9 @@ void PeerShard::answer(const net::SessionRef& to, net::Message message, net::Lan
     give_up_opened(home, message.envelope, message.body);
     message = failure_with(message.envelope, sent.error());
     sent = to->try_send(message, lane);
+    // A session that is being closed takes nothing more, and its end tells the asker. To try again
+    // would be to spin until then.
+    if (!sent && !sent.error().is(Errc::exhausted)) return;
   }
   if (sent) return;
   auto outgoing = std::make_unique<Outgoing>(std::move(message), lane, resolve({}));

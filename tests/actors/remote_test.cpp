@@ -417,6 +417,35 @@ TEST_CASE("an answer that waited when its session ended does not go out on the n
   CHECK(answered >= 300);
 }
 
+TEST_CASE(
+    "an answer that a session in its closing refuses is dropped, and not tried again and again") {
+  Cluster cluster;
+  auto counter = cluster.run([&] { return cluster.find(); });
+  auto asking = cluster.sim.start(cluster.client_machine, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](demo::CounterRef counter) -> hf::Task<void> {
+          co_await counter.add_slowly({.delta = 200}, hf::within(30s));
+        },
+        counter);
+  });
+  cluster.sim.run_for(50ms);
+  // Its last words can't arrive, so it stays in its closing for 3 heartbeats.
+  cluster.sim.network().partition(cluster.server_machine, cluster.client_machine);
+  cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) {
+    return hf::co_invoke(
+        [](hf::Node* server) -> hf::Task<void> {
+          for (const auto& session : server->network().sessions()) session->close("enough");
+          co_return;
+        },
+        cluster.server);
+  });
+  cluster.sim.run_for(145ms);
+  const std::uint64_t turns = cluster.sim.turn_count();
+  cluster.sim.run_for(15ms);  // in which it answers
+  CHECK(cluster.sim.turn_count() - turns < 200);
+  CHECK_FALSE(asking.done());
+}
+
 TEST_CASE("a large message that waits for its grant holds up no other lane") {
   Cluster cluster;
   cluster.sim.run(cluster.server_machine, 0, [&](hf::Runtime&) -> Task<void> {
