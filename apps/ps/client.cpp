@@ -7,6 +7,7 @@
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/counter_row.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
+#include <hyperframes/apps/ps/observer.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/event.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -586,6 +587,8 @@ Task<void> PsClient::State::push_to(TableSpec table, Message message, PushTerms 
   segments.push_back(std::move(message.values));
   try {
     co_await part.push(fields, std::move(segments), within(options.attempt));
+    if (options.observer)
+      options.observer->acknowledged(table.id, message.shard, terms.key, message.counter);
   } catch (const Error& error) {
     if (!error.is(Errc::deadline_exceeded)) parts.erase({table.id, message.shard});
     throw;
@@ -611,6 +614,8 @@ Task<std::vector<PreparedPush::Message>> PsClient::State::divide(TableSpec table
 
 void PsClient::set_clock(std::optional<WorkerClock> clock) {
   state_->clock = clock;
+  if (clock && state_->options.observer)
+    state_->options.observer->clock_set(clock->job, clock->worker, clock->clock);
   state_->clock_changed.pulse();
 }
 

@@ -29,6 +29,8 @@
 
 namespace hyperframes::ps {
 
+class Observer;
+
 /// A push whose messages are made: one for each parameter shard that has rows of it.
 class PreparedPush {
  public:
@@ -60,6 +62,7 @@ class PsClient {
     Duration attempt = timing().default_deadline();
     Duration backoff_min = 20ms;
     Duration backoff_max = 250ms;
+    Observer* observer = nullptr;  ///< Outlives the client.
   };
   /// How far a worker is, and who it is. Goes along with every pull and push, and is repeated to
   /// every parameter shard each heartbeat, so that a restarted one learns it again.

@@ -26,6 +26,7 @@ Task<void> ParameterShard::started() {
   if (options_.begun) co_await options_.begun();
   const Duration took = shard().reactor().now() - begin;
   context_->counts.recovery_ms = std::chrono::duration<double, std::milli>(took).count();
+  if (options_.observer) options_.observer->opened(*context_);
   start(context_->log->run());
   co_await adopt_view(view);
   start(follow_view(view->version));
@@ -48,6 +49,7 @@ Task<void> ParameterShard::follow_view(std::uint64_t adopted) {
 
 Task<void> ParameterShard::adopt_view(std::shared_ptr<const ClusterView> view) {
   ClockTable& clocks = context_->clocks;
+  if (options_.observer) options_.observer->view_adopted(*context_, *view);
   clocks.set_bound(view->staleness_bound);
   std::map<std::uint32_t, std::vector<LiveWorker>> live;
   for (const WorkerEntry& worker : view->workers)

@@ -2,12 +2,11 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <filesystem>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
-#include <hyperframes/apps/ps/server.hpp>
+#include <hyperframes/apps/ps/server_process.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
 #include <hyperframes/apps/ps/work_folder.hpp>
 #include <hyperframes/runtime/address.hpp>
@@ -65,8 +64,9 @@ void require_descriptors(std::size_t shards) {
 
 class Server {
  public:
-  Server(ServerOptions options, Runtime& runtime, WorkFolder& folder)
+  Server(ServerOptions options, Runtime& runtime, WorkFolder& folder, ServerProcess::Hooks hooks)
       : options_(std::move(options)),
+        hooks_(std::move(hooks)),
         runtime_(runtime),
         folder_(folder),
         node_(runtime, {.name = folder.identity().name,
@@ -146,12 +146,14 @@ class Server {
     network.node_id = folder_.identity().node_id;
     network.incarnation = folder_.incarnation();
     network.take_loans = false;  // ids are checked, logged and used, and must stay the same
+    if (hooks_.network) hooks_.network(network);
     return network;
   }
 
   Task<void> start_coordinator(Scope& scope) {
     CoordinatorOptions coordinator;
     coordinator.path = folder_.path() + "/coordinator.db";
+    coordinator.machine = &folder_.machine();
     co_await offload([this, path = coordinator.path] { require_database(path); });
     coordinator.num_shards = options_.num_shards;
     coordinator.num_servers = options_.num_servers;
@@ -162,13 +164,13 @@ class Server {
     spawn.mailbox.messages = 16'384;
     const auto actor = co_await node_.spawn<Coordinator>(std::move(spawn), std::move(coordinator));
     scope.spawn(watch_over(actor, "the coordinator"));
-    fmt::print("coordinator {}\n", endpoint_.substr(endpoint_.find("//") + 2));
-    std::fflush(stdout);
+    folder_.machine().say(
+        fmt::format("coordinator {}\n", endpoint_.substr(endpoint_.find("//") + 2)));
   }
 
   /// A new database is a new cluster, which could not take in the data of this folder.
   void require_database(const std::string& path) const {
-    if (folder_.cluster() == 0 || std::filesystem::exists(path)) return;
+    if (folder_.cluster() == 0 || folder_.machine().size_of(path) >= 0) return;
     throw Error(Errc::not_found, "coordinate with the work folder '" + folder_.path() + "'",
                 fmt::format("it holds data of cluster {:016x}, and no coordinator's database",
                             folder_.cluster()),
@@ -399,6 +401,7 @@ class Server {
         options_.checkpoint_dir.empty() ? folder_.path() + "/checkpoints" : options_.checkpoint_dir;
     shard_options.snapshot_folder = fmt::format("{}/shard-{:04}", checkpoints, shard);
     shard_options.durability = options_.durability;
+    shard_options.observer = hooks_.observer;
     shard_options.snapshot_interval = std::chrono::seconds(options_.checkpoint_interval_s);
     SpawnOptions spawn;
     spawn.name = fmt::format("ps/shard/{}", shard);
@@ -418,6 +421,7 @@ class Server {
   }
 
   ServerOptions options_;
+  ServerProcess::Hooks hooks_;
   Runtime& runtime_;
   WorkFolder& folder_;
   std::vector<std::unique_ptr<ViewFeed>> feeds_;  // by core shard
@@ -432,6 +436,18 @@ class Server {
 };
 
 }  // namespace
+
+struct ServerProcess::State final : Server {
+  using Server::Server;
+};
+
+ServerProcess::ServerProcess(ServerOptions options, Runtime& runtime, WorkFolder& folder,
+                             Hooks hooks)
+    : state_(std::make_unique<State>(std::move(options), runtime, folder, std::move(hooks))) {}
+ServerProcess::~ServerProcess() = default;
+Task<void> ServerProcess::run() { return state_->run(); }
+void ServerProcess::request_stop() noexcept { state_->request_stop(); }
+void ServerProcess::log_report() const { state_->log_report(); }
 
 void ServerOptions::check() const {
   const auto refuse = [](const std::string& found, const std::string& remedy) {
@@ -470,8 +486,8 @@ int run_server(ServerOptions options) try {
   Runtime::Options runtime_options;
   runtime_options.shards = options.threads;
   Runtime runtime(runtime_options);
-  Server server(std::move(options), runtime, folder);
-  Server* const target = &server;
+  ServerProcess server(std::move(options), runtime, folder);
+  ServerProcess* const target = &server;
   const SignalWatch::Ending ending(signals);
   signals.start(
       [&runtime, target] {

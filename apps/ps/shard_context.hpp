@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <hyperframes/apps/ps/clock_table.hpp>
+#include <hyperframes/apps/ps/observer.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/apps/ps/table_state.hpp>
@@ -57,6 +58,7 @@ struct ShardOptions {
   std::uint64_t least_record = 0;  ///< The log is refused if it ends before this one.
   /// The last record that was synced, for other threads; may be null. Outlives the shard.
   std::atomic<std::uint64_t>* synced = nullptr;
+  Observer* observer = nullptr;  ///< Outlives the shard.
 };
 
 class TablePart;

@@ -37,6 +37,7 @@ Task<void> TablePart::started() {
     state_ = co_await recover_table(*context_, spec_);
   }
   context_->parts[spec_.id] = this;
+  if (auto* observer = context_->options.observer) observer->recovered(*context_, *state_);
 }
 
 // Every id must lie on this shard, under this shard's map. A client with an older map is told.
@@ -73,8 +74,13 @@ Task<void> TablePart::pull(protocol::PullRequest request, Segments segments, Pul
   clocks.tick(worker->job(), worker->worker(), worker->clock());
   if (!clocks.ready(worker->job(), request.step()))
     co_return park_pull(worker->job(), request.step(), std::move(ids), std::move(reply));
-  clocks.record_staleness(worker->job(), request.step());
+  note_pull(worker->job(), request.step());
   answer_pull(ids.bytes(), std::move(reply));
+}
+
+void TablePart::note_pull(std::uint32_t job, std::uint64_t step) {
+  context_->clocks.record_staleness(job, step);
+  if (auto* observer = context_->options.observer) observer->pull_answered(*context_, job, step);
 }
 
 // The ids are copied out of what was received: while that is kept its sender may send that much
@@ -103,7 +109,7 @@ void TablePart::park_pull(std::uint32_t job, std::uint64_t step, Buffer ids, Pul
               {.then =
                    [this, parked, job, step] {
                      if (!parked->reply.wanted()) return;
-                     context_->clocks.record_staleness(job, step);
+                     note_pull(job, step);
                      answer_pull(parked->ids, std::move(parked->reply));
                    },
                .wanted = [parked] { return parked->reply.wanted(); },
@@ -131,6 +137,7 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
                 std::to_string(segments.count()) + " segments", "send two: ids and values");
   const Buffer &ids = segments[0], &values = segments[1];
   check_ids(ids.bytes(), request.map_version());
+  co_await failpoint("table-push");
   const std::size_t count = ids.size() / sizeof(std::uint64_t);
   if (values.size() != count * spec_.width * sizeof(float))
     throw Error(Errc::invalid_argument, "push to " + who(),
@@ -154,7 +161,10 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
                       .ids = ids.data(),
                       .values = values.data()};
   ShardLog& log = *context_->log;
-  if (!state_->apply(body)) {
+  const bool fresh = state_->apply(body);
+  if (auto* observer = context_->options.observer)
+    observer->pushed(*context_, *state_, body, fresh);
+  if (!fresh) {
     ++context_->counts.duplicates;
     // The first one may not be durable yet: whoever asks again must not learn more than it would.
     answer_when_durable(log.next_lsn() - 1, true, std::move(reply));
@@ -174,6 +184,7 @@ void TablePart::answer_when_durable(std::uint64_t lsn, bool duplicate,
   // The log belongs to the context, so what waits in it may point there, and must not keep it
   // alive.
   auto kept = std::make_shared<Reply<protocol::PushReply>>(std::move(reply));
+  if (hyperframes::detail::planted("acknowledge-early")) lsn = 0;
   context_->log->when_durable(
       lsn, [context = context_.get(), kept, duplicate](const Error* failure) {
         if (failure) return kept->fail(*failure);

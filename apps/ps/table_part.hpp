@@ -36,6 +36,7 @@ class TablePart final : public protocol::TablePart::Actor {
   Task<void> push(protocol::PushRequest request, Segments segments,
                   Reply<protocol::PushReply> reply) override;
 
+  void note_pull(std::uint32_t job, std::uint64_t step);
   void park_pull(std::uint32_t job, std::uint64_t step, Buffer ids, PullAnswer reply);
   void answer_pull(std::span<const std::byte> ids, PullAnswer reply);
   void answer_when_durable(std::uint64_t lsn, bool duplicate, Reply<protocol::PushReply> reply);

@@ -11,7 +11,7 @@
 #include <hyperframes/apps/ps/ledger.hpp>
 #include <hyperframes/apps/ps/running_score.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
-#include <hyperframes/apps/ps/worker.hpp>
+#include <hyperframes/apps/ps/worker_process.hpp>
 #include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -56,11 +56,13 @@ TableSpec table_for(const std::string& name, const WorkerOptions& options,
 
 class Worker {
  public:
-  Worker(WorkerOptions options, ModelConfig model, Node& node)
+  Worker(WorkerOptions options, ModelConfig model, Node& node, WorkerProcess::Hooks hooks)
       : options_(std::move(options)),
+        hooks_(std::move(hooks)),
         model_(std::make_shared<const Model>(std::move(model))),
         node_(node),
-        client_(node_, {.coordinator = net::Endpoint::parse("tcp://" + options_.coordinator_addr)}),
+        client_(node_, {.coordinator = net::Endpoint::parse("tcp://" + options_.coordinator_addr),
+                        .observer = hooks_.observer}),
         score_(score_window),
         terminal_(::isatty(STDERR_FILENO) == 1) {
     if (options_.epochs == 0) options_.epochs = model_->config().epochs;
@@ -101,8 +103,9 @@ class Worker {
 
   Task<void> work(Scope& scope) {
     // What may be wrong with the caller's files is said before anything is waited for.
-    source_ = co_await offload([this] { return open_source(); });
-    if (!options_.ledger.empty()) ledger_ = co_await Ledger::open(options_.ledger);
+    source_ = hooks_.source;
+    if (!source_) source_ = co_await offload([this] { return open_source(); });
+    if (!options_.ledger.empty()) ledger_ = co_await Ledger::open(options_.ledger, *hooks_.machine);
     co_await client_.start();
     if (options_.evaluate) {
       co_await score();
@@ -286,6 +289,7 @@ class Worker {
     auto ids = batch->ids;
     const auto rows =
         std::make_shared<const std::vector<float>>(co_await client_.pull(table_, ids, step));
+    if (hooks_.think > Duration::zero()) co_await sleep_for(hooks_.think);
     Learnt learnt = co_await offload([model, batch, rows] {
       Learnt result;
       result.gradients.resize(rows->size());
@@ -374,8 +378,9 @@ class Worker {
 
   /// The last line: what became of the job, and what to do with it.
   void say_result() const {
+    std::string text;
     if (came_late_) {
-      fmt::print(
+      text = fmt::format(
           "job '{}' was done before this worker came: {}; nothing was left to train\n"
           "train it anew: --checkpoint_resume none; or give another --job\n",
           options_.job, epochs());
@@ -383,19 +388,19 @@ class Worker {
       const auto state =
           done_ ? "is done: " + epochs()
                 : fmt::format("is left in epoch {} of {}", epoch_ + 1, options_.epochs);
-      fmt::print("job '{}' {}; this worker pushed {} batches ({} samples){}\n", options_.job, state,
-                 pushed_, samples_,
-                 pushed_ == 0 ? ""
-                              : fmt::format(", its last loss {:.4f}, AUC {:.4f}", score_.loss(),
-                                            score_.auc()));
+      text = fmt::format("job '{}' {}; this worker pushed {} batches ({} samples){}\n",
+                         options_.job, state, pushed_, samples_,
+                         pushed_ == 0 ? ""
+                                      : fmt::format(", its last loss {:.4f}, AUC {:.4f}",
+                                                    score_.loss(), score_.auc()));
     }
     if (done_)
-      fmt::print(
+      text += fmt::format(
           "score it: hyperframes_worker --evaluate --coordinator_addr {} --data_dir "
           "TEST_DATA --model_config {}{}\n",
           options_.coordinator_addr, options_.model_config,
           options_.job == WorkerOptions().job ? "" : " --job " + options_.job);
-    std::fflush(stdout);
+    hooks_.machine->say(text);
   }
 
   // ---- Scoring ---------------------------------------------------------------------------------
@@ -411,16 +416,16 @@ class Worker {
     if (options_.json) {
       const nlohmann::json object{
           {"auc", result->auc}, {"logloss", result->logloss}, {"samples", result->labels.size()}};
-      fmt::print("{}\n", object.dump());
+      hooks_.machine->say(object.dump() + "\n");
     } else {
-      fmt::print("samples {}\nauc     {:.4f}\nlogloss {:.4f}\n", result->labels.size(), result->auc,
-                 result->logloss);
+      hooks_.machine->say(fmt::format("samples {}\nauc     {:.4f}\nlogloss {:.4f}\n",
+                                      result->labels.size(), result->auc, result->logloss));
     }
-    std::fflush(stdout);
     done_ = true;
   }
 
   WorkerOptions options_;
+  WorkerProcess::Hooks hooks_;
   std::shared_ptr<const Model> model_;
   Node& node_;
   PsClient client_;
@@ -437,6 +442,21 @@ class Worker {
   bool terminal_, line_open_ = false;
   Event stop_;
 };
+
+}  // namespace
+
+struct WorkerProcess::State final : Worker {
+  using Worker::Worker;
+};
+
+WorkerProcess::WorkerProcess(WorkerOptions options, ModelConfig model, Node& node, Hooks hooks)
+    : state_(
+          std::make_unique<State>(std::move(options), std::move(model), node, std::move(hooks))) {}
+WorkerProcess::~WorkerProcess() = default;
+Task<bool> WorkerProcess::run() { return state_->run(); }
+void WorkerProcess::request_stop() noexcept { state_->request_stop(); }
+
+namespace {
 
 int exit_status(bool stopped, int signal) { return stopped && signal == SIGINT ? 128 + SIGINT : 0; }
 
@@ -455,7 +475,7 @@ int run_worker(WorkerOptions options) try {
   if (const auto page = node.http_address(); !page.empty())
     log::info("shows what it does at http://" + page);
   // A worker belongs to its shard: made, used, asked to stop and destroyed there.
-  std::unique_ptr<Worker> worker;
+  std::unique_ptr<WorkerProcess> worker;
   const SignalWatch::Ending ending(signals);
   signals.start(
       [&] {
@@ -466,7 +486,7 @@ int run_worker(WorkerOptions options) try {
       },
       [&node] { log::info(node.inspect_from_outside().to_string()); });
   const bool stopped = runtime.run([&](Runtime&) -> Task<bool> {
-    worker = std::make_unique<Worker>(std::move(options), std::move(model), node);
+    worker = std::make_unique<WorkerProcess>(std::move(options), std::move(model), node);
     std::exception_ptr failure;
     bool result = false;
     try {
