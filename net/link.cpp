@@ -5,6 +5,7 @@
 #include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/link.hpp>
 #include <hyperframes/runtime/detail/pool.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <iterator>
 #include <new>
@@ -1460,6 +1461,7 @@ void Link::acknowledge_now() {
 void Link::heartbeat() {
   const int most = can_resume() ? timing().missed_heartbeats_until_broken
                                 : timing().missed_heartbeats_until_down;
+  if (hyperframes::detail::planted("heartbeat-hides-silence")) silent_ticks_ = 0;
   if (++silent_ticks_ >= most)
     return lose_transport(
         Error(Errc::peer_lost, "hear from " + transport_->peer(),

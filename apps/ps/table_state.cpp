@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <hyperframes/runtime/failpoint.hpp>
 #include <utility>
 
 namespace hyperframes::ps {
@@ -290,7 +291,10 @@ void TableState::replay_erase(const EraseBody& erase, std::uint64_t lsn) {
     if (!contains(id, lsn)) rows_.erase(id);
 }
 
-void TableState::finish_recovery() noexcept { contained_.clear(); }
+void TableState::finish_recovery() noexcept {
+  contained_.clear();
+  if (hyperframes::detail::planted("keys-lost-on-recovery")) dedup_ = DedupWindow(slots_.size());
+}
 
 std::size_t TableState::memory_bytes() const noexcept {
   return rows_.memory().total() + dedup_.memory_bytes();
