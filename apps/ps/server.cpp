@@ -4,6 +4,7 @@
 #include <atomic>
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/coordinator.hpp>
+#include <hyperframes/apps/ps/cores.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
 #include <hyperframes/apps/ps/server_process.hpp>
@@ -468,6 +469,10 @@ void ServerOptions::check() const {
            "coordinator");
   if (!http_addr.empty() && is_listen(http_addr))
     refuse("--listen and --http_addr are both " + listen, "give them different ports");
+  if (const auto count = cores.empty() ? threads : parse_cores(cores).size(); count < threads)
+    refuse(fmt::format("--threads {} needs a core for each, and --cores {} has {}", threads, cores,
+                       count),
+           "give more cores, or fewer --threads");
   if (!advertise_addr.empty()) {
     if (is_wildcard(net::Endpoint::parse("tcp://" + advertise_addr)))
       refuse("nobody can connect to --advertise_addr " + advertise_addr,
@@ -480,11 +485,12 @@ void ServerOptions::check() const {
 
 int run_server(ServerOptions options) try {
   options.check();
+  Runtime::Options runtime_options;
+  runtime_options.shards = options.threads;
+  runtime_options.pin_threads = bind_to_cores(options.cores, options.threads);
   raise_file_limit();
   WorkFolder folder(options.workdir, options.name);
   SignalWatch signals;
-  Runtime::Options runtime_options;
-  runtime_options.shards = options.threads;
   Runtime runtime(runtime_options);
   ServerProcess server(std::move(options), runtime, folder);
   ServerProcess* const target = &server;

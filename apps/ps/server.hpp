@@ -34,6 +34,7 @@ struct ServerOptions {
   unsigned heartbeat_timeout_s = 30;
   unsigned checkpoint_interval_s = 60;
   unsigned threads = 1;  ///< Core shards.
+  std::string cores{};   ///< "0-3,8": a core for each shard; empty: the system picks.
   Durability durability = Durability::push;
   bool accept_loss = false;  ///< Go on with a folder that lacks what was acknowledged.
   SecurityOptions security{};

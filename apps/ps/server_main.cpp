@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <hyperframes/apps/ps/command_line.hpp>
+#include <hyperframes/apps/ps/cores.hpp>
 #include <hyperframes/apps/ps/server.hpp>
 #include <hyperframes/runtime/error.hpp>
 
@@ -75,6 +76,7 @@ int main(int argc, char** argv) {
       "lose what was acknowledged since");
   take_whole(app.add_option("--threads", options.threads, "Core shards of this process"), 1, 1024)
       ->capture_default_str();
+  add_core_option(app, options.cores);
   add_security_options(app, options.security);
   app.add_option("--http_addr", options.http_addr,
                  "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "

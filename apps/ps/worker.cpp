@@ -5,6 +5,7 @@
 #include <hyperframes/actors/node.hpp>
 #include <hyperframes/apps/ps/batch_source.hpp>
 #include <hyperframes/apps/ps/client.hpp>
+#include <hyperframes/apps/ps/cores.hpp>
 #include <hyperframes/apps/ps/dedup.hpp>
 #include <hyperframes/apps/ps/evaluation.hpp>
 #include <hyperframes/apps/ps/job.hpp>
@@ -468,6 +469,7 @@ int run_worker(WorkerOptions options) try {
   SignalWatch signals;
   Runtime::Options runtime_options;
   runtime_options.shards = 1;
+  runtime_options.pin_threads = bind_to_cores(options.cores, runtime_options.shards);
   Runtime runtime(runtime_options);
   Node node(runtime, {.name = options.name,
                       .network = options.security.network(),

@@ -31,6 +31,7 @@ struct WorkerOptions {
   bool evaluate = false;      ///< Score the data with the job's model, and train nothing.
   std::string predictions{};  ///< With `evaluate`: a file for each sample's prediction.
   bool json = false;
+  std::string cores{};  ///< "0-3,8": its shard is bound to the first; empty: to none.
   SecurityOptions security{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 };

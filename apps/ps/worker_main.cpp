@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <hyperframes/apps/ps/command_line.hpp>
+#include <hyperframes/apps/ps/cores.hpp>
 #include <hyperframes/apps/ps/worker.hpp>
 
 using namespace hyperframes::ps;
@@ -56,6 +57,7 @@ int main(int argc, char** argv) {
                  "With --evaluate: file for a line 'sample,label,prediction' a sample")
       ->needs(evaluate);
   app.add_flag("--json", options.json, "With --evaluate: print them as JSON")->needs(evaluate);
+  add_core_option(app, options.cores);
   add_security_options(app, options.security);
   app.add_option("--http_addr", options.http_addr,
                  "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "

@@ -130,6 +130,8 @@ TEST_CASE("a command line that is not understood is answered in one line, with s
   refuses(server + "--workdir w --listen 0.0.0.0:0 --insecure", "--advertise_addr");
   refuses(server + "--workdir w --listen [::]:0 --insecure", "--advertise_addr");
   refuses(server + "--workdir w --advertise_addr 0.0.0.0:7000", "--advertise_addr");
+  refuses(server + "--workdir w --cores 0-x", "'x' is no number of a core");
+  refuses(server + "--workdir w --cores 0 --threads 2", "--threads 2 needs a core for each");
   const std::string needed = "--coordinator_addr a:1 --data_dir d --model_config m ";
   refuses(worker + needed + "--epochs 0", "'0' is no whole number from 1 to 100000");
   refuses(worker + needed + "--seed -1", "'-1' is no whole number");
@@ -209,6 +211,26 @@ void require_http(const Outcome& outcome) {
 }
 
 }  // namespace
+
+TEST_CASE("a server that is given cores runs its shard on the first of them") {
+  const WorkFolder folder;
+  const std::string text = succeed(folder, R"sh(
+core=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\([0-9]*\).*/\1/p' /proc/self/status)
+hyperframes_server --workdir ps --listen 127.0.0.1:0 --num_shards 1 --cores $core \
+  > address 2> server.log &
+server=$!
+trap 'kill -9 $server' EXIT
+for i in $(seq 600); do grep -q coordinator address && break; sleep 0.05; done
+for task in /proc/$server/task/*; do
+  echo "$(cat $task/comm) on $(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' $task/status)"
+done
+echo "given $core"
+)sh")
+                               .text;
+  INFO(text);
+  const std::string core = text.substr(text.find("given ") + 6);
+  CHECK(contains(text, "hf-shard-0 on " + core));
+}
 
 TEST_CASE("a server shows its actors as a table, with their chains, and as JSON") {
   const WorkFolder folder;
