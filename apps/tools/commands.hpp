@@ -24,5 +24,6 @@ void add_actors_command(CLI::App& app);
 void add_events_command(CLI::App& app);
 void add_top_command(CLI::App& app);
 void add_perf_command(CLI::App& app);
+void add_doctor_command(CLI::App& app);
 
 }  // namespace hyperframes::tools
