@@ -1584,9 +1584,10 @@ void Link::fail_waiting(const Error& reason) noexcept {
 
 void Link::report() { owner_.on_link_ended(*this, *end_); }
 
-std::uint64_t Link::unacknowledged() const noexcept {
+std::uint64_t Link::unacknowledged(Lane first) const noexcept {
   std::uint64_t messages = 0;
-  for (const LaneOut& lane : out_) messages += lane.sent - lane.acknowledged;
+  for (auto i = static_cast<std::size_t>(first); i < lane_count; ++i)
+    messages += out_[i].sent - out_[i].acknowledged;
   return messages;
 }
 

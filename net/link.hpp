@@ -103,8 +103,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void begin_close(Error reason) noexcept;
   /// Ends now. Idempotent.
   void fail(Error reason) noexcept;
-  /// Messages that the peer has not acknowledged, those that have not left included.
-  std::uint64_t unacknowledged() const noexcept;
+  /// Messages that the peer has not acknowledged, those that have not left included; of this lane
+  /// and those behind it.
+  std::uint64_t unacknowledged(Lane first = Lane::control) const noexcept;
   void add_stats(Session::Stats& stats) const;
 
  private:

@@ -120,8 +120,10 @@ class Network {
   std::vector<SessionRef> sessions() const;
 
   /// Takes no new messages and peers, waits up to `drain` until the peers have acknowledged what
-  /// was handed over, then closes all. Returns how many messages were not acknowledged. It does not
-  /// open again.
+  /// was handed over, then closes all. Returns how many messages were not acknowledged, of all that
+  /// were ever handed over: those that were lost with a session which ended before count too,
+  /// whether or not somebody was told. 0: the peers have, or had, all of them in their memory. A
+  /// second time it returns the same. It does not open again.
   Task<std::uint64_t> close(Duration drain);
 
  private:

@@ -306,6 +306,9 @@ void NetworkCore::end_session(std::uint64_t node, const Error& reason) {
   // Whatever has become of links that were still set up as it was closed.
   const bool cut_short = found->second.closing && !found->second.ready;
   const Error why = cut_short ? *found->second.closing : reason;
+  // Not every end had a break before it, which the link would have told of.
+  if (!why.is(Errc::closed))
+    log::info("the session with " + node_name(node) + " ended: " + why.what());
   entries_.erase(found);
   for (auto& shard : shards_)
     post(shard->shard(),
@@ -355,23 +358,11 @@ Task<void> NetworkCore::end_later(std::uint64_t number, Error reason) {
   if (found != entries_.end()) end_session(found->first, reason);
 }
 
-/// Messages whose links ended before a peer had acknowledged them.
-Task<std::uint64_t> NetworkCore::count_lost() {
-  auto self = shared_from_this();
-  std::uint64_t lost = 0;
-  for (auto& shard : shards_) {
-    auto count = [self] { return self->here().lost(); };
-    lost += co_await call_on(shard->shard(), count);
-  }
-  co_return lost;
-}
-
 Task<std::uint64_t> NetworkCore::close(Duration drain) {
   auto self = shared_from_this();
   const Time deadline = after(drain);
   stopping_ = true;
   const Error reason(Errc::closed, "use a session", "this node closed its network");
-  const std::uint64_t lost_before = co_await count_lost();
   for (auto& [node, entry] : entries_) begin_close(entry, reason);
   while (!entries_.empty() && Clock::now() < deadline) {
     try {
@@ -398,7 +389,6 @@ Task<std::uint64_t> NetworkCore::close(Duration drain) {
     auto count = [self] { return self->here().unacknowledged(); };
     left += co_await call_on(shard->shard(), count);
   }
-  left -= lost_before;
   while (!entries_.empty()) end_session(entries_.begin()->first, reason);
   // Behind the posts that end the sessions.
   for (auto& shard : shards_) {

@@ -86,8 +86,6 @@ class NetworkShard final : public LinkOwner {
   std::vector<SessionRef> sessions() const;
   /// Messages that peers have not acknowledged: of all links that are, or have ended.
   std::uint64_t unacknowledged() const noexcept;
-  /// Those of links that have ended.
-  std::uint64_t lost() const noexcept { return lost_; }
 
   // For Session.
   void close_session(Session& session, std::string why);
@@ -100,6 +98,8 @@ class NetworkShard final : public LinkOwner {
   void on_link_broken(Link& link) noexcept override;
   void on_link_ended(Link& link, const Error& reason) noexcept override;
   Session* find(std::uint64_t session) const noexcept;
+  /// Of those that a program handed over.
+  std::uint64_t unacknowledged(const Link& link) const noexcept;
 
   NetworkCore& core_;
   Shard& shard_;
@@ -226,7 +226,6 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   void end_session(std::uint64_t node, const Error& reason);
   void begin_close(Entry& entry, const Error& reason);
   Task<void> end_later(std::uint64_t number, Error reason);
-  Task<std::uint64_t> count_lost();
 
   // Accepting.
   void accept_on(std::shared_ptr<TransportListener> listener, Door door);

@@ -1,5 +1,6 @@
 #include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/network_core.hpp>
+#include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/shard.hpp>
 
 namespace hyperframes::net::detail {
@@ -91,11 +92,18 @@ void NetworkShard::end_session(std::uint64_t number, const Error& reason) {
   const SessionRef session(find(number));
   if (!session) return;
   session->last_ = std::make_unique<Session::Stats>(session->stats());
+  std::uint64_t lost = 0;
   for (const auto& link : links_)
     if (&link->session() == session.get()) {
-      lost_ += link->unacknowledged();
+      lost += unacknowledged(*link);
       link->fail(reason);
     }
+  lost_ += lost;
+  // Who handed them over may never send again, and so never see the error. Who ends the network
+  // without `close` waits for no acknowledgements, so that many are only late then.
+  if (lost && !stopped_)
+    log::warning("the session with " + session->peer().address + " ended before " +
+                 std::to_string(lost) + " messages were acknowledged: " + reason.what());
   session->link_ = nullptr;
   session->owner_ = nullptr;
   session->reason_ = std::make_unique<Error>(reason);
@@ -133,8 +141,13 @@ std::vector<SessionRef> NetworkShard::sessions() const {
 
 std::uint64_t NetworkShard::unacknowledged() const noexcept {
   std::uint64_t messages = lost_;
-  for (const auto& link : links_) messages += link->unacknowledged();
+  for (const auto& link : links_) messages += unacknowledged(*link);
   return messages;
+}
+
+// What channels tell each other goes in the control lane, and no message of a program's does.
+std::uint64_t NetworkShard::unacknowledged(const Link& link) const noexcept {
+  return link.unacknowledged(core_.handler().takes_channels() ? Lane::normal : Lane::control);
 }
 
 void NetworkShard::close_session(Session& session, std::string why) {

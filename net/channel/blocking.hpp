@@ -72,7 +72,8 @@ class Messenger {
   Endpoint listen(std::string uri);
   Channel connect(std::string uri, Duration within = 5s);
   Channel accept(Duration within = forever);
-  /// Returns how many messages the peers have not acknowledged within `drain`.
+  /// As net::Messenger::close: returns how many messages the peers have not acknowledged when
+  /// `drain` is over, those included that were lost with a peer before.
   std::uint64_t close(Duration drain = 2s);
 
  private:

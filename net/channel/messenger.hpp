@@ -78,7 +78,10 @@ class Messenger {
     return network_->loan(size, deadline);
   }
 
-  /// As Network::close: returns how many messages the peers have not acknowledged.
+  /// As Network::close: returns how many messages the peers have not acknowledged, of all that were
+  /// sent on any channel since the messenger began, also on channels that were closed or lost. That
+  /// they are acknowledged says that they are in the peers' memory, not that anybody received them:
+  /// who has to know that, sends an answer.
   Task<std::uint64_t> close(Duration drain);
 
  private:

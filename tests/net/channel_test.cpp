@@ -3,6 +3,7 @@
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <hyperframes/net/channel/blocking.hpp>
 #include <hyperframes/net/channel/channel.hpp>
 #include <hyperframes/net/channel/messenger.hpp>
 #include <hyperframes/runtime/call_on.hpp>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "messengers.hpp"
+#include "process.hpp"
 #include "proxy.hpp"
 #include "transports.hpp"
 
@@ -416,6 +418,39 @@ TEST_CASE("a peer that goes away leaves what it has sent, and then an error") {
     const hf::Error over = co_await failure_of(kept->there.recv({}, soon()));
     CHECK(over.is(hf::Errc::closed));
   });
+}
+
+TEST_CASE("peer process: sends five messages on a channel and receives none", "[.][peer]") {
+  if (report_descriptor() < 0) return;
+  net::blocking::Messenger messenger;
+  report(messenger.listen(Over::uri()).to_string());
+  net::blocking::Channel channel = messenger.accept();
+  for (int i = 0; i < 5; ++i) channel.send(typed("test.from.peer", std::string(100'000, 'x')));
+  while (true) ::pause();
+}
+
+TEST_CASE("close counts what was lost with a peer that died before it, and the log tells of it") {
+  const Over over(GENERATE(bare_transports()));
+  Process peer("peer process: sends five messages on a channel and receives none");
+  const std::string uri = peer.endpoint().to_string();
+  const LogLines log;
+  Messengers both;
+  both.run([&]() -> hf::Task<void> {
+    Channel channel = co_await both.client->connect(uri, soon());
+    std::vector<TypedMessage> kept;
+    for (int i = 0; i < 5; ++i) kept.push_back(co_await channel.recv({}, soon()));
+    peer.stop();
+    kept.clear();  // the credit for them is a word of the channel's, and does not count below
+    for (int i = 0; i < 20; ++i) co_await channel.send(typed("test.to.peer", "x"), soon());
+    peer.signal(SIGKILL);
+    for (const hf::Time limit = soon(); channel.up() && hf::Clock::now() < limit;)
+      co_await hf::sleep_for(1ms);
+    CHECK(!channel.up());
+    channel.close();
+    CHECK(co_await both.client->close(5s) == 20);
+    CHECK(co_await both.client->close(5s) == 20);
+  });
+  CHECK(log.has("ended before 20 messages were acknowledged"));
 }
 
 TEST_CASE("a channel that is accepted after its peer has left still has its messages") {

@@ -66,6 +66,12 @@ class Process {
   }
   hf::net::Endpoint endpoint() { return hf::net::Endpoint::parse(line()); }
   void signal(int number) { ::kill(id_, number); }
+  /// It does nothing any more, until it is continued.
+  void stop() {
+    signal(SIGSTOP);
+    siginfo_t found{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(id_), &found, WSTOPPED) == 0);
+  }
   /// It is over, and was not waited for.
   bool ended() const {
     siginfo_t found{};
