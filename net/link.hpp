@@ -88,7 +88,9 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
 
   Session& session() noexcept { return session_; }
   std::uint32_t index() const noexcept { return settings_.index; }
-  /// Why nothing can be sent any more, or null.
+  /// Takes no messages from the start, for that reason; what the peer sends is still taken.
+  void refuse(Error reason) noexcept { refusal_ = std::move(reason); }
+  /// Why nothing can be sent (any more), or null.
   const Error* refusal() const noexcept { return refusal_ ? &*refusal_ : nullptr; }
   std::uint64_t largest_message() const noexcept { return settings_.largest_message; }
 
@@ -396,7 +398,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   /// A sequenced frame, an acknowledgement or an answered heartbeat came over this transport.
   bool carried_something_ = true;
 
-  std::optional<Error> refusal_;  ///< Set once nothing may be sent any more.
+  std::optional<Error> refusal_;  ///< Set once nothing may be sent (any more).
   std::optional<Error> end_;      ///< Set once it is over.
 
   Tick<&Link::heartbeat> heartbeat_timer_{*this};

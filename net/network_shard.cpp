@@ -39,6 +39,11 @@ Result<void> NetworkShard::install(Installation& installation) {
   // The lowest link of a shard is the one it sends through; it is set up first.
   if (!session->link_) session->link_ = link.get();
   if (is_new) sessions_[session->peer().node_id] = session;
+  // Which would end the session over it, and could not say why.
+  if (session->peer().takes_channels && !handler().takes_channels())
+    link->refuse(Error(Errc::unsupported, "send to " + session->peer().address,
+                       "no actors answer there: a Messenger does, which has channels only",
+                       "connect to the address of a Node; channels are opened by a Messenger"));
   link->start(std::move(installation.first));
   links_.push_back(std::move(link));
   if (is_new) handler().on_session_up(*session);

@@ -10,9 +10,9 @@
 //
 // A program that also has actors gives both a network of their own: a Node and a Messenger may run
 // on one runtime, each with its own addresses; a channel can't be opened to a Node, nor an actor be
-// called at a Messenger, and the error says so. The functions are called on a shard of the runtime;
-// the messenger is made and destroyed off the shards, while the runtime exists. Programs without
-// coroutines have net/channel/blocking.hpp.
+// called at a Messenger, and the error says so (Errc::unsupported). The functions are called on a
+// shard of the runtime; the messenger is made and destroyed off the shards, while the runtime
+// exists. Programs without coroutines have net/channel/blocking.hpp.
 #pragma once
 
 #include <cstddef>

@@ -136,9 +136,9 @@ Task<void> ChannelPeer::pump(std::shared_ptr<ChannelPeer> self, Message word) {
 // ---- What the peer says
 // --------------------------------------------------------------------------
 
-void ChannelPeer::broken(const std::string& found) noexcept {
+void ChannelPeer::broken(const std::string& found, const char* remedy) noexcept {
   const Error error(Errc::corrupt, "receive from " + session_->peer().address, found,
-                    "the session was closed; run the same release on both ends");
+                    std::string("the session was closed; ") + remedy);
   log::warning(error.what());
   const SessionRef session = session_;
   went_down(error);
@@ -148,14 +148,17 @@ void ChannelPeer::broken(const std::string& found) noexcept {
 void ChannelPeer::on_message(Lane lane, Message message) noexcept {
   if (down_) return;
   const auto self = shared_from_this();
-  if (std::string fault = obey(lane, message); !fault.empty()) broken(fault);
+  if (message.envelope.channel == 0)
+    return broken(
+        "it sent a message for an actor, and a Messenger, which has channels only, is here",
+        "let it connect to the address of a Node");
+  if (std::string fault = obey(lane, message); !fault.empty())
+    broken(fault, "run the same release on both ends");
 }
 
 /// What is wrong with it, or nothing.
 std::string ChannelPeer::obey(Lane lane, Message& message) {
   const Envelope& envelope = message.envelope;
-  if (envelope.channel == 0)
-    return "it sent a message for an actor, and this node has channels only";
   if (envelope.kind != MessageKind::tell) return "a message on a channel asks or answers";
   const auto op = static_cast<ChannelOp>(envelope.flags);
   if (op == ChannelOp::open) return on_open(message);

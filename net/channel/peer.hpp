@@ -98,7 +98,7 @@ class ChannelPeer : public std::enable_shared_from_this<ChannelPeer> {
   };
   static constexpr std::size_t most_refusals = 1024;
 
-  void broken(const std::string& found) noexcept;
+  void broken(const std::string& found, const char* remedy) noexcept;
   std::string obey(Lane lane, Message& message);
   std::string on_open(const Message& message);
   std::string on_accepted(ChannelState& state, const Message& message);

@@ -171,8 +171,10 @@ TEST_CASE("a peer that breaks the protocol of channels loses its session, and no
       "more credit than it had lent");
   has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp(99), 2)); }),
       "does not know: 99");
-  has(said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::data, 0)); }),
-      "for an actor");
+  const std::string call =
+      said_of([](Hostile* peer) { return peer->send(peer->word(ChannelOp::data, 0)); });
+  has(call, "for an actor");
+  has(call, "let it connect to the address of a Node");
   has(said_of([](Hostile* peer) {
         Message message = peer->data(1, &bad_type);
         message.envelope.kind = net::MessageKind::ask;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.hpp"
 #include "messengers.hpp"
 #include "process.hpp"
 #include "proxy.hpp"
@@ -596,6 +597,24 @@ TEST_CASE("a channel to a node without channels is refused, and the session is l
     CHECK(mentions(refused, "Messenger"));
   });
   CHECK(node.handler.down_count == 0);
+}
+
+TEST_CASE("a message for an actor at a messenger is refused where it is sent, with the reason") {
+  const Over over(GENERATE(bare_transports()));
+  Messengers both;
+  both.run([&]() -> hf::Task<void> { co_await both.listen(); });
+  Node node;  // as actors have them
+  const auto messenger = node.connect(net::Endpoint::parse(both.uri));
+  for (int i = 0; i < 2; ++i) {
+    const hf::Error refused = error_of([&] { node.send(messenger, "a call"); });
+    CHECK(refused.is(hf::Errc::unsupported));
+    CHECK(mentions(refused, "Messenger"));
+    CHECK(mentions(refused, "address of a Node"));
+  }
+  // The messenger has not heard of it, nor lost its session.
+  CHECK(node.handler.down_count == 0);
+  CHECK(node.run([&] { return node.network.close(5s); }) == 0);
+  CHECK(node.handler.down_count == 1);
 }
 
 TEST_CASE("a channel stays on its link, whichever side has more shards") {
