@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <hyperframes/net/channel/blocking.hpp>
 #include <hyperframes/runtime/detail/launch.hpp>
 #include <hyperframes/runtime/log.hpp>
@@ -49,6 +51,12 @@ namespace detail {
 struct Core {
   explicit Core(net::Messenger::Options options)
       : runtime(one_shard()), messenger(runtime, std::move(options)) {}
+  /// What is left of one in a forked child can only be left alone: its thread is not there to end.
+  static std::shared_ptr<Core> make(net::Messenger::Options options) {
+    return {new Core(std::move(options)), [](Core* core) {
+              if (!core->is_forked()) delete core;
+            }};
+  }
   ~Core() {
     try {
       runtime.run([this](Runtime&) { return clear(this); });
@@ -57,7 +65,17 @@ struct Core {
     }
   }
 
-  /// Runs `make()`'s task on the shard, and waits for it.
+  bool is_forked() const noexcept { return ::getpid() != process; }
+  /// Throws why nothing can wait for the shard here, if that is so.
+  void check(const char* tried) const {
+    refuse_on_shard(tried);
+    if (!is_forked()) return;
+    throw Error(Errc::unsupported, tried,
+                "the messenger was made before this process was forked, and its thread is in the "
+                "parent only",
+                "make a messenger in the child");
+  }
+  /// Runs `make()`'s task on the shard, and waits for it. Not in a forked child.
   template <class Make>
   auto run(Make make) {
     return runtime.run([&make](Runtime&) { return make(); });
@@ -81,6 +99,7 @@ struct Core {
   net::Messenger messenger;
   std::map<std::uint64_t, net::Channel> channels;  ///< The shard's.
   std::uint64_t last = 0;
+  const pid_t process = ::getpid();
 };
 
 /// What a blocking channel has of its messenger: the number of its channel there.
@@ -90,7 +109,7 @@ class Handle {
   Handle(const Handle&) = delete;
   ~Handle() {
     const std::shared_ptr<Core> core = core_.lock();
-    if (!core) return;
+    if (!core || core->is_forked()) return;
     try {
       const auto end = [core = core.get(), number = number_] { return Core::end(core, number); };
       if (Shard::current())  // which must not wait
@@ -125,6 +144,7 @@ auto on_channel(const std::unique_ptr<Handle>& handle, const char* tried, Functi
   refuse_on_shard(tried);
   if (!handle) throw Error(Errc::invalid_argument, tried, "the channel is empty");
   const std::shared_ptr<Core> core = handle->core(tried);
+  core->check(tried);
   return core->run([&] { return function(core->channels.at(handle->number())); });
 }
 
@@ -189,10 +209,11 @@ ChannelStats Channel::stats() const {
 
 Messenger::Messenger(Options options) {
   refuse_on_shard("make a blocking messenger");
-  core_ = std::make_shared<Core>(std::move(options));
+  core_ = Core::make(std::move(options));
 }
 
 Messenger::~Messenger() {
+  if (core_->is_forked()) return;
   try {
     close();
   } catch (const Error& error) {
@@ -201,12 +222,12 @@ Messenger::~Messenger() {
 }
 
 Endpoint Messenger::listen(std::string uri) {
-  refuse_on_shard("listen by a blocking messenger");
+  core_->check("listen by a blocking messenger");
   return core_->run([&] { return core_->messenger.listen(std::move(uri)); });
 }
 
 Channel Messenger::connect(std::string uri, Duration within) {
-  refuse_on_shard("connect by a blocking messenger");
+  core_->check("connect by a blocking messenger");
   const std::uint64_t number = core_->run([&] {
     return Core::keep(core_.get(), core_->messenger.connect(std::move(uri), until(within)));
   });
@@ -214,14 +235,14 @@ Channel Messenger::connect(std::string uri, Duration within) {
 }
 
 Channel Messenger::accept(Duration within) {
-  refuse_on_shard("accept by a blocking messenger");
+  core_->check("accept by a blocking messenger");
   const std::uint64_t number =
       core_->run([&] { return Core::keep(core_.get(), core_->messenger.accept(until(within))); });
   return Channel(std::make_unique<Handle>(core_, number));
 }
 
 std::uint64_t Messenger::close(Duration drain) {
-  refuse_on_shard("close a blocking messenger");
+  core_->check("close a blocking messenger");
   return core_->run([&] { return core_->messenger.close(drain); });
 }
 

@@ -8,7 +8,8 @@
 // that makes them, and any number of threads may call at the same time, on one channel too. What is
 // received is copied out of the shard's memory, so that it may be kept and destroyed anywhere; who
 // cannot afford that uses coroutines (net/channel/messenger.hpp). Not for a shard's thread, which
-// must never be blocked: there every call throws Errc::would_deadlock at once.
+// must never be blocked: there every call throws Errc::would_deadlock at once. Nor for a child that
+// was forked since, which has not got the messenger's thread: every call throws Errc::unsupported.
 #pragma once
 
 #include <hyperframes/net/channel/messenger.hpp>

@@ -1,3 +1,6 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <hyperframes/net/channel/blocking.hpp>
 #include <map>
@@ -138,4 +141,38 @@ TEST_CASE("a channel that outlives its messenger is closed") {
   client.reset();
   CHECK(error_of([&] { here.recv({}, long_enough()); }).is(hf::Errc::closed));
   CHECK(error_of([&] { here.close(); }).is(hf::Errc::closed));
+}
+
+TEST_CASE("a forked child is told that its parent's messenger is not there, and ends by itself") {
+  auto client = std::make_unique<blocking::Messenger>();
+  blocking::Messenger server;
+  const std::string uri = server.listen(Over::uri()).to_string();
+  blocking::Channel here = client->connect(uri, long_enough());
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(30);  // ends what hangs
+    const auto refused = [](auto action) {
+      try {
+        action();
+      } catch (const hf::Error& error) {
+        return error.is(hf::Errc::unsupported) && error.found().find("forked") != std::string::npos;
+      }
+      return false;
+    };
+    const bool all = refused([&] { here.send(typed("test.one.a", "x"), 1s); }) &&
+                     refused([&] { here.recv({}, 1s); }) &&
+                     refused([&] { client->connect(uri, 1s); }) &&
+                     refused([&] { client->close(); });
+    here = blocking::Channel();
+    client.reset();
+    ::_exit(all ? 7 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 7));
+  // The parent has not noticed.
+  here.send(typed("test.one.a", "x"), long_enough());
+  blocking::Channel there = server.accept(long_enough());
+  CHECK(there.recv({}, long_enough()).body.text() == "x");
 }
