@@ -41,7 +41,17 @@ Task<ChannelRef> ChannelShard::open(SessionRef session, Time deadline) {
 Task<ChannelRef> ChannelShard::accept(Time deadline) {
   while (unaccepted_.empty()) {
     if (stopped_) throw *stopped_;
-    co_await opened_.wait(deadline);
+    bool late = false;
+    try {
+      co_await opened_.wait(deadline);
+    } catch (const Error& error) {
+      // Another deadline, of those that wait for this, ends it as well.
+      if (!error.is(Errc::deadline_exceeded) || Clock::now() < deadline) throw;
+      late = true;
+    }
+    if (late && unaccepted_.empty() && !stopped_)
+      throw Error(Errc::deadline_exceeded, "accept a channel", "no peer has opened one in time",
+                  "see that a peer connects to an address that this messenger listens on");
   }
   ChannelRef first = std::move(unaccepted_.front());
   unaccepted_.pop_front();

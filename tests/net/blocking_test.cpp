@@ -85,7 +85,9 @@ TEST_CASE("many threads may use one channel at the same time") {
 TEST_CASE("blocking calls have deadlines, and errors of channels") {
   blocking::Messenger server, client;
   const std::string uri = server.listen(Over::uri()).to_string();
-  CHECK(error_of([&] { server.accept(10ms); }).is(hf::Errc::deadline_exceeded));
+  const hf::Error late = error_of([&] { server.accept(10ms); });
+  CHECK(late.is(hf::Errc::deadline_exceeded));
+  CHECK(late.tried() == "accept a channel");
   blocking::Channel here = client.connect(uri, long_enough());
   CHECK(error_of([&] { here.recv({}, 10ms); }).is(hf::Errc::deadline_exceeded));
   CHECK(error_of([&] { here.send({}); }).is(hf::Errc::invalid_argument));
