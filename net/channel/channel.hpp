@@ -12,8 +12,10 @@
 // was handed over.
 //
 // A connection that breaks is taken up again below it. When the peer's process ends, what it had
-// sent until then can still be received; after that `recv` throws peer_lost. A Channel and its
-// messages belong to the shard that made it. Plain threads have net/channel/blocking.hpp.
+// sent until then can still be received; after that `recv` throws peer_lost. What such an error
+// says was acknowledged was in the peer's memory: whether its program received that, only an answer
+// tells. A Channel and its messages belong to the shard that made it. Plain threads have
+// net/channel/blocking.hpp.
 #pragma once
 
 #include <hyperframes/net/channel/channel_stats.hpp>
