@@ -132,6 +132,10 @@ endfunction()
 function(hyperframes_install_package)
   get_property(components GLOBAL PROPERTY HYPERFRAMES_COMPONENTS)
   get_property(needs GLOBAL PROPERTY HYPERFRAMES_NEEDS_LINES)
+  set(comes_along "")  # components that another one's files make
+  if(TARGET hyperframes_asio)
+    set(comes_along asio)
+  endif()
   set(config "${PROJECT_BINARY_DIR}/package/hyperframes-config.cmake")
   configure_package_config_file(
     "${PROJECT_SOURCE_DIR}/cmake/package/hyperframes-config.cmake.in" "${config}"

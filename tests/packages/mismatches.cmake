@@ -24,8 +24,12 @@ find_package(hyperframes ${arguments})
 endfunction()
 
 refused(newer "9.9 REQUIRED" "9.9;version: 0.1")
+set(asio "")
+if(EXISTS "${prefix}/include/hyperframes/actors/asio.hpp")
+  set(asio ", dataset, ps, asio")
+endif()
 refused(component "REQUIRED COMPONENTS actors telepathy"
-        "telepathy: there is no such component;runtime, net, gpu, actors")
+        "telepathy: there is no such component;runtime, net, gpu, actors${asio}")
 
 # Neither of these has anything but a version.
 set(fake "${root}/fake")
