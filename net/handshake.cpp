@@ -340,7 +340,10 @@ std::optional<Reject> check(const Hello& hello, const NodeDescription& own) {
 Error rejection_error(const Reject& reject, const std::string& peer) {
   const Errc code = reject.check == Check::protocol_version ? Errc::version_mismatch
                     : reject.check == Check::authentication ? Errc::unauthenticated
-                                                            : Errc::rejected;
+                    // As good as gone: another process may soon be there, and it is not this one's
+                    // fault.
+                    : reject.check == Check::shutting_down ? Errc::peer_lost
+                                                           : Errc::rejected;
   return Error(
       code, "connect to " + peer,
       "it refused: the check '" + std::string(name(reject.check)) + "' failed: " + reject.text);

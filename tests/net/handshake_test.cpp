@@ -160,6 +160,8 @@ TEST_CASE("a rejection becomes an error that names the check and the peer's text
   CHECK(version.tried().find("tcp://h:1") != std::string::npos);
   CHECK(rejection_error({Check::authentication, ""}, "p").is(hf::Errc::unauthenticated));
   CHECK(rejection_error({Check::limits, ""}, "p").is(hf::Errc::rejected));
+  // Whoever asks again finds its successor: no reason to give up.
+  CHECK(rejection_error({Check::shutting_down, ""}, "p").is(hf::Errc::peer_lost));
 }
 
 TEST_CASE("a rejection's text holds nothing that would steer a terminal") {
