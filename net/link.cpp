@@ -961,7 +961,7 @@ void Link::finish_message(LaneIn& lane) {
 
 // Nobody has a reason to lend anything but payload of one frame, so nothing else is parsed out of
 // loans: a peer could have it done over and over for the price of a descriptor. What is too short
-// to be worth a loan is copied.
+// to be worth a loan is copied, unless it is the end of one.
 std::size_t Link::on_loan(Buffer piece) noexcept {
   if (end_) return 0;
   heard();
@@ -973,7 +973,8 @@ std::size_t Link::on_loan(Buffer piece) noexcept {
   if (size > payload) {
     corrupt("it lent " + std::to_string(size) + " bytes where " + std::to_string(payload) +
             " of a message have to come");
-  } else if (settings_.take_loans && size >= Transport::least_loan) {
+  } else if (settings_.take_loans &&
+             (size >= Transport::least_loan || goes_on(in(frame_.lane), piece))) {
     note_loan(std::move(piece));
   } else {
     copy_in(in(frame_.lane), piece.data(), size);
@@ -982,6 +983,13 @@ std::size_t Link::on_loan(Buffer piece) noexcept {
   }
   after_receive();
   return copied_of_loans_;
+}
+
+/// Whether it lies right behind what was lent of the message last, in the message and in memory.
+bool Link::goes_on(const LaneIn& lane, const Buffer& piece) noexcept {
+  if (lane.lent.empty()) return false;
+  const Lent& last = lane.lent.back();
+  return last.end() == lane.received && last.piece.data() + last.piece.size() == piece.data();
 }
 
 void Link::note_loan(Buffer piece) {

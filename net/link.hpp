@@ -294,6 +294,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void finish_message(LaneIn& lane);
 
   // What is lent of a message.
+  static bool goes_on(const LaneIn& lane, const Buffer& piece) noexcept;
   void note_loan(Buffer piece);
   void copy_in(LaneIn& lane, const std::byte* at, std::size_t size);
   static std::size_t place_of(const LaneIn& lane, std::uint64_t offset) noexcept;

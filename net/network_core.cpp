@@ -203,13 +203,13 @@ TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char
 
 Task<bool> NetworkCore::prepare_rdma(Endpoint endpoint) {
   if (endpoint.scheme != Scheme::rdma && endpoint.scheme != Scheme::automatic) co_return false;
-  co_await look_for_rdma();
-  if (!rdma_ && endpoint.scheme == Scheme::rdma)
+  co_await look_for_rdma(endpoint.host);
+  if (!rdma_ && endpoint.scheme == Scheme::rdma && options_.rdma.enabled)
     log::warning(endpoint.to_string() + ": TCP is used, for there is no RDMA here: " + no_rdma_);
   co_return rdma_ != nullptr;
 }
 
-Task<void> NetworkCore::look_for_rdma() {
+Task<void> NetworkCore::look_for_rdma(std::string near) {
   const Semaphore::Permit turn = co_await rdma_turn_.acquire(1);
   if (rdma_ || !no_rdma_.empty()) co_return;
   const bool encrypts =
@@ -224,8 +224,14 @@ Task<void> NetworkCore::look_for_rdma() {
     no_rdma_ = "the simulator has no devices";
   } else {
     try {
-      rdma_ = co_await offload([options = options_.rdma] { return RdmaDevice::open(options); });
-      log::info("RDMA by " + rdma_->to_string());
+      rdma_ = co_await offload([options = options_.rdma, near = std::move(near)] {
+        return RdmaDevice::open(options, near);
+      });
+      const auto silence =
+          std::chrono::duration_cast<std::chrono::milliseconds>(retry_time(options_.rdma));
+      log::info("RDMA by " + rdma_->to_string() +
+                "; a peer whose device is silent is given up after " +
+                std::to_string(silence.count()) + " ms");
     } catch (const Error& error) {
       if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) throw;
       no_rdma_ = error.what();

@@ -213,7 +213,8 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   /// Looks for a device, once. Whether links of that endpoint shall ask for queue pairs, or be
   /// offered them; if not on rdma://, the log says why.
   Task<bool> prepare_rdma(Endpoint endpoint);
-  Task<void> look_for_rdma();
+  /// `near`: the host of the endpoint that it is for.
+  Task<void> look_for_rdma(std::string near);
   Nonce make_nonce();
   Entry make_entry(const NodeDescription& node, std::uint64_t peer_number, bool initiated,
                    const Transport& transport);

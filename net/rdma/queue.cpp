@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <cstring>
+#include <hyperframes/net/detail/little_endian.hpp>
+#include <limits>
 #include <utility>
 
 namespace hyperframes::net::detail {
@@ -24,6 +27,9 @@ std::string milliseconds(Duration span) {
          " ms";
 }
 
+/// Of the word that tells of one: address, size, key, and zeros.
+constexpr std::size_t landing_bytes = 24;
+
 Error not_made(const char* what, const RdmaDevice& device, int failure) {
   return Error::system(failure ? failure : EIO,
                        std::string("make a ") + what + " on " + device.to_string(), {},
@@ -41,27 +47,42 @@ RdmaQueue::RdmaQueue(std::shared_ptr<RdmaDevice> device)
       requests_(device_->requests()),
       sizes_(requests_) {}
 
-std::unique_ptr<RdmaQueue> RdmaQueue::create(std::shared_ptr<RdmaDevice> device) {
+std::unique_ptr<RdmaQueue> RdmaQueue::create(std::shared_ptr<RdmaDevice> device, unsigned shard) {
   std::unique_ptr<RdmaQueue> queue(new RdmaQueue(std::move(device)));
   RdmaDevice& on = *queue->device_;
   queue->memory_ = on.lease();
+  if (auto receives = on.receives(shard)) {
+    receives->join();
+    queue->shared_ = std::move(receives);
+  } else {
+    queue->receive_memory_ = on.lease();
+  }
   queue->sequence_ = random_sequence();
   int failure = 0;
   queue->completions_ = on.verbs().make_completions(2 * queue->requests_, failure);
   if (!queue->completions_) throw not_made("completion queue", on, failure);
-  const VerbsPairSettings settings{queue->requests_, queue->requests_, inline_wanted};
+  const VerbsPairSettings settings{queue->requests_, queue->requests_, inline_wanted,
+                                   queue->shared_ ? queue->shared_->verbs() : nullptr};
   queue->pair_ = on.verbs().make_pair(queue->completions_, settings, failure);
   if (!queue->pair_) throw not_made("queue pair", on, failure);
   if ((failure = queue->pair_->initialize(on.port_number())) != 0)
     throw not_made("queue pair", on, failure);
   // Before the peer knows of the pair: so what it is promised is there.
-  for (std::uint32_t slot = 0; slot < queue->requests_; ++slot) queue->post_receive(slot);
+  for (std::uint32_t slot = 0; !queue->shared_ && slot < queue->requests_; ++slot)
+    queue->post_receive(slot);
   if (queue->failure_) throw *queue->failure_;
   return queue;
 }
 
-// First the pair: after that the device touches nothing.
-RdmaQueue::~RdmaQueue() { pair_.reset(); }
+// First the pair: after that the device touches nothing. What landed may be somebody's still, but
+// the peer's no more.
+RdmaQueue::~RdmaQueue() {
+  pair_.reset();
+  if (landing_) landing_->close();
+  if (!shared_) return;
+  if (completions_) is_drained();  // what had come, and nobody had looked at
+  shared_->leave();
+}
 
 RdmaOffer RdmaQueue::offer() const {
   RdmaOffer offer;
@@ -72,6 +93,7 @@ RdmaOffer RdmaQueue::offer() const {
   offer.layer = device_->port().layer;
   offer.pieces = requests_ - RdmaDevice::words;
   offer.piece_bytes = piece_bytes_;
+  offer.shares_receives = shared_ != nullptr;
   offer.address = device_->address();
   return offer;
 }
@@ -94,10 +116,15 @@ void RdmaQueue::connect(const RdmaOffer& peer) {
   path.peer_address = peer.address;
   path.timeout = static_cast<std::uint8_t>(options.timeout);
   path.retries = static_cast<std::uint8_t>(options.retries);
+  // Of its own it has posted what it promises: to wait for that without end would only hide a
+  // fault. Else heartbeats say when it was too long.
+  path.receive_retries = peer.shares_receives ? 7 : 6;
   if (const int failure = pair_->connect(path))
     throw Error::system(failure, tried, {},
                         "see whether there is a route between the addresses of both devices");
   send_bytes_ = std::min(piece_bytes_, peer.piece_bytes);
+  if (device_->port().message_bytes)
+    send_bytes_ = std::min(send_bytes_, device_->port().message_bytes);
   credit_ = most_credit_ = peer.pieces;
   joined_ = true;
 }
@@ -109,7 +136,8 @@ std::span<std::byte> RdmaQueue::send_slot(std::uint64_t number) const noexcept {
 }
 
 std::span<std::byte> RdmaQueue::receive_slot(std::uint32_t slot) const noexcept {
-  return memory_.bytes().subspan((std::size_t{requests_} + slot) * piece_bytes_, piece_bytes_);
+  if (shared_) return shared_->memory(slot);
+  return receive_memory_.bytes().subspan(std::size_t{slot} * piece_bytes_, piece_bytes_);
 }
 
 // ---- Sending
@@ -121,18 +149,88 @@ bool RdmaQueue::can_send_piece() const noexcept {
 }
 
 std::span<std::byte> RdmaQueue::room(std::size_t wanted) noexcept {
-  if (failure_ || !joined_ || !can_send_piece()) return {};
+  if (!has_room()) return {};
   return send_slot(sent_).first(std::min<std::size_t>(wanted, send_bytes_));
 }
 
-void RdmaQueue::publish(std::size_t size) noexcept {
+void RdmaQueue::publish(Word word, std::size_t size) noexcept {
   --credit_;
-  post(Word::piece, size, false);
+  const std::uint32_t owed = owed_;
+  if (!post(take_owed(word), size, false, std::nullopt)) owed_ = owed;
+}
+
+// The number that goes with it says where, so nothing is given back by it.
+void RdmaQueue::publish_at(const LandingMap::Place& place) noexcept {
+  --credit_;
+  const VerbsTarget into{peer_landing_.address + place.offset, peer_landing_.key};
+  post(place.offset, place.size, false, into);
 }
 
 bool RdmaQueue::say(Word word, bool signalled) noexcept {
   if (failure_ || !joined_ || sends_in_flight() >= requests_) return false;
-  return post(word, 0, signalled);
+  const std::uint32_t owed = owed_;
+  const bool posted = post(take_owed(word), 0, signalled, std::nullopt);
+  if (!posted) owed_ = owed;
+  return posted;
+}
+
+// ---- Landings
+
+void RdmaQueue::ask_for_landing() noexcept {
+  if (asked_ || failure_ || !joined_ || !can_send_piece()) return;
+  if (ask_again_ != Time{} && Clock::now() < ask_again_) return;
+  asked_ = true;
+  publish(Word::ask, 0);
+}
+
+bool RdmaQueue::answer(std::shared_ptr<RdmaDevice::Landing> landing) noexcept {
+  const std::span<std::byte> room = this->room(landing_bytes);
+  if (room.empty()) return false;
+  std::memset(room.data(), 0, room.size());
+  if (landing) {
+    store_little(room.data(), reinterpret_cast<std::uint64_t>(landing->bytes().data()));
+    store_little(room.data() + 8, std::uint64_t{landing->bytes().size()});
+    store_little(room.data() + 16, landing->remote_key());
+  }
+  landing_ = std::move(landing);
+  was_asked_ = false;
+  publish(Word::landing, room.size());
+  return true;
+}
+
+void RdmaQueue::give_back_places(std::vector<std::uint32_t>& offsets) noexcept {
+  while (!offsets.empty()) {
+    const std::span<std::byte> room = this->room(offsets.size() * sizeof(std::uint32_t));
+    const std::size_t count = room.size() / sizeof(std::uint32_t);
+    if (count == 0) return;
+    for (std::size_t i = 0; i < count; ++i) {
+      store_little(room.data() + i * sizeof(std::uint32_t), offsets.back());
+      offsets.pop_back();
+    }
+    publish(Word::returned, count * sizeof(std::uint32_t));
+  }
+}
+
+void RdmaQueue::take_landing(std::span<const std::byte> bytes) noexcept {
+  const bool right = asked_ && !lands() && bytes.size() == landing_bytes;
+  const std::uint64_t size = right ? load_little<std::uint64_t>(bytes.data() + 8) : 0;
+  if (!right || size > std::numeric_limits<std::uint32_t>::max())
+    return corrupt("it tells of memory to write into that it was not asked for");
+  asked_ = size != 0;
+  if (size == 0) {
+    ask_again_ = after(10 * timing().heartbeat());
+    return;
+  }
+  peer_landing_ = {load_little<std::uint64_t>(bytes.data()),
+                   load_little<std::uint32_t>(bytes.data() + 16)};
+  map_ = LandingMap(static_cast<std::uint32_t>(size));
+}
+
+void RdmaQueue::take_returned(std::span<const std::byte> bytes) noexcept {
+  bool right = bytes.size() % sizeof(std::uint32_t) == 0;
+  for (std::size_t at = 0; right && at < bytes.size(); at += sizeof(std::uint32_t))
+    right = map_.give_back(load_little<std::uint32_t>(bytes.data() + at));
+  if (!right) corrupt("it returns memory of its that nothing was written into");
 }
 
 // Memory and places come back by completions alone: so there must be one to come before there is
@@ -145,14 +243,15 @@ bool RdmaQueue::must_signal(std::size_t size, bool is_piece) const noexcept {
          sends_in_flight() + 1 + RdmaDevice::words >= requests_;
 }
 
-bool RdmaQueue::post(Word word, std::size_t size, bool signalled) noexcept {
-  const bool is_piece = word == Word::piece;
+bool RdmaQueue::post(std::uint32_t immediate, std::size_t size, bool signalled,
+                     std::optional<VerbsTarget> into) noexcept {
   VerbsPair::Send send;
   send.id = sent_;
   send.bytes = send_slot(sent_).first(size);
   send.key = memory_.key();
-  send.immediate = static_cast<std::uint32_t>(word) | owed_ << 16;
-  send.signalled = signalled || must_signal(size, is_piece);
+  send.immediate = immediate;
+  send.into = into;
+  send.signalled = signalled || must_signal(size, size > 0);
   send.inlined = size > 0 && size <= pair_->inline_bytes();
   if (const int failure = pair_->post_send(send)) {
     fail(Error::system(failure < 0 ? -failure : failure, "send to " + peer_,
@@ -160,7 +259,6 @@ bool RdmaQueue::post(Word word, std::size_t size, bool signalled) noexcept {
                            std::to_string(requests_) + " requests are under way"));
     return false;
   }
-  owed_ = 0;
   sizes_[sent_ % requests_] = static_cast<std::uint32_t>(size);
   ++sent_;
   bytes_in_flight_ += size;
@@ -177,10 +275,17 @@ void RdmaQueue::count_sent(std::uint64_t number) noexcept {
 // ---- Receiving
 
 void RdmaQueue::post_receive(std::uint32_t slot) noexcept {
-  if (const int failure =
-          pair_->post_receive(receive_bit | slot, receive_slot(slot), memory_.key()))
+  const int failure =
+      shared_ ? shared_->post(slot)
+              : pair_->post_receive(receive_bit | slot, receive_slot(slot), receive_memory_.key());
+  if (failure)
     return fail(Error::system(failure < 0 ? -failure : failure, "post memory to receive into"));
-  ++posted_;
+  if (!shared_) ++posted_;
+}
+
+/// What this link does not use any more is the others' still.
+void RdmaQueue::return_shared(std::uint32_t slot) noexcept {
+  if (shared_) (void)shared_->post(slot);
 }
 
 void RdmaQueue::fill_stash() noexcept {
@@ -201,26 +306,60 @@ std::optional<RdmaQueue::Arrival> RdmaQueue::next() noexcept {
 
 std::optional<RdmaQueue::Arrival> RdmaQueue::take_in(const VerbsCompletion& completion) noexcept {
   const bool received = completion.id & receive_bit;
-  if (received) --posted_;
+  if (received && !shared_) --posted_;
   if (!received) count_sent(completion.id);
+  const auto slot = static_cast<std::uint32_t>(completion.id & 0xffffffff);
   if (completion.status != VerbsStatus::success) {
     note_failure(completion);
+    if (received) return_shared(slot);
     return std::nullopt;
   }
   if (!received) return std::nullopt;
-  const auto slot = static_cast<std::uint32_t>(completion.id & 0xffffffff);
+  auto arrival = take_received(completion, slot);
+  if (!arrival) release({static_cast<Word>(completion.immediate & 0xff), {}, slot});
+  return arrival;
+}
+
+std::optional<RdmaQueue::Arrival> RdmaQueue::take_received(const VerbsCompletion& completion,
+                                                           std::uint32_t slot) noexcept {
+  if (completion.written) return take_landed(completion, slot);
   const auto word = static_cast<Word>(completion.immediate & 0xff);
   if (!take_credit(completion.immediate)) return std::nullopt;
   const Arrival arrival{word, receive_slot(slot).first(completion.bytes), slot};
-  const bool is_piece = word == Word::piece;
-  if ((completion.bytes != 0) != is_piece || word < Word::piece || word > Word::begin) {
+  const bool has_bytes = word == Word::piece || word == Word::landing || word == Word::returned;
+  if ((completion.bytes != 0) != has_bytes || word < Word::piece || word > Word::returned) {
     corrupt("a message of kind " + std::to_string(completion.immediate & 0xff) + " has " +
             std::to_string(completion.bytes) + " bytes");
     return std::nullopt;
   }
-  if (word != Word::credit) return arrival;
-  release(arrival);
+  switch (word) {
+    case Word::credit: break;
+    case Word::landing: take_landing(arrival.bytes); break;
+    case Word::returned: take_returned(arrival.bytes); break;
+    case Word::ask:
+      if (was_asked_ || landing_) {
+        corrupt("it asks twice for memory to write into");
+        return std::nullopt;
+      }
+      was_asked_ = true;
+      return arrival;
+    default: return arrival;
+  }
   return std::nullopt;
+}
+
+// The device has seen to it that it lies in the landing; its place there is the peer's word.
+std::optional<RdmaQueue::Arrival> RdmaQueue::take_landed(const VerbsCompletion& completion,
+                                                         std::uint32_t slot) noexcept {
+  const std::uint64_t offset = completion.immediate;
+  const std::size_t bytes = landing_ ? landing_->bytes().size() : 0;
+  if (completion.bytes == 0 || offset + completion.bytes > bytes) {
+    corrupt("it wrote " + std::to_string(completion.bytes) + " bytes to " + std::to_string(offset) +
+            " of " + std::to_string(bytes));
+    return std::nullopt;
+  }
+  return Arrival{Word::piece, landing_->bytes().subspan(offset, completion.bytes), slot,
+                 completion.immediate};
 }
 
 bool RdmaQueue::take_credit(std::uint32_t immediate) noexcept {
@@ -235,8 +374,8 @@ bool RdmaQueue::take_credit(std::uint32_t immediate) noexcept {
 }
 
 void RdmaQueue::release(const Arrival& arrival) noexcept {
-  if (failure_) return;
-  if (arrival.word == Word::piece) ++owed_;
+  if (failure_) return return_shared(arrival.slot);
+  if (arrival.word == Word::piece || arrival.word >= Word::ask) ++owed_;
   post_receive(arrival.slot);
 }
 
@@ -295,14 +434,18 @@ bool RdmaQueue::is_drained() noexcept {
     for (; stash_at_ < stash_count_; ++stash_at_) {
       const VerbsCompletion& completion = stash_[stash_at_];
       if (completion.id & receive_bit) {
-        --posted_;
+        if (!shared_) --posted_;
+        return_shared(static_cast<std::uint32_t>(completion.id & 0xffffffff));
+        empty_looks_ = 0;
       } else {
         count_sent(completion.id);
       }
     }
     fill_stash();
-    // Of what was not signalled, and went well before, nothing comes.
-    if (stash_at_ == stash_count_) return posted_ == 0 && sends_in_flight() <= unsignalled_;
+    // Of what was not signalled, and went well before, nothing comes; nor of receives that are
+    // others' too, but for one that a message was just coming into.
+    if (stash_at_ == stash_count_)
+      return posted_ == 0 && sends_in_flight() <= unsignalled_ && (!shared_ || ++empty_looks_ > 5);
   }
 }
 

@@ -11,20 +11,25 @@
 //  - what the peer has posted: a piece takes one of its receives, and the peer gives that back with
 //    the next thing that it sends, or by a word of its own once half of them are owed.
 //  - how many bytes may be on their way, so that what is queued later can overtake what waits.
-// A word needs no credit: there are a few receives more than pieces, and never more words under way
-// than that. One shard's, from `connect` on.
+// A word without bytes needs no credit: there are a few receives more than pieces, and never more
+// such words under way than that. What is written into the peer's landing (net/rdma/landing.hpp)
+// counts as a piece in all of them. One shard's, from `connect` on.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <hyperframes/net/rdma/device.hpp>
+#include <hyperframes/net/rdma/landing.hpp>
+#include <hyperframes/net/rdma/receives.hpp>
 #include <hyperframes/net/rdma/setup.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hyperframes::net::detail {
@@ -38,15 +43,25 @@ class RdmaQueue {
     probe = 3,   ///< Whether messages get through.
     answer = 4,  ///< They do.
     begin = 5,   ///< The link's bytes follow.
+    // With bytes, but for the first; these count as pieces.
+    ask = 6,       ///< Whether there is a landing.
+    landing = 7,   ///< Where it is, and how large; 0 bytes: there is none.
+    returned = 8,  ///< The offsets there of what the peer has done with.
   };
   struct Arrival {
     Word word;
     std::span<const std::byte> bytes;
     std::uint32_t slot;
+    /// Where in the landing they are, if they are there.
+    std::optional<std::uint32_t> landed = {};
   };
 
-  /// Throws what keeps the device from having one more pair, with the limit that it ran into.
-  static std::unique_ptr<RdmaQueue> create(std::shared_ptr<RdmaDevice> device);
+  /// What the number of a request to receive has beside its slot.
+  static constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
+
+  /// For a link of that core shard. Throws what keeps the device from having one more pair, with
+  /// the limit that it ran into.
+  static std::unique_ptr<RdmaQueue> create(std::shared_ptr<RdmaDevice> device, unsigned shard = 0);
   /// The device has let go of all memory when this returns.
   ~RdmaQueue();
   RdmaQueue(const RdmaQueue&) = delete;
@@ -62,8 +77,24 @@ class RdmaQueue {
   void limit(std::size_t bytes) noexcept { limit_ = bytes; }
   /// Where the next bytes go, at most a piece; empty if an account is used up, or it has failed.
   std::span<std::byte> room(std::size_t wanted) noexcept;
+  bool has_room() const noexcept { return !failure_ && joined_ && can_send_piece(); }
   /// Sends so many bytes of the room given last.
-  void publish(std::size_t size) noexcept;
+  void publish(std::size_t size) noexcept { publish(Word::piece, size); }
+
+  /// Whether the peer has a landing.
+  bool lands() const noexcept { return map_.bytes() != 0; }
+  /// A place there for the first bytes of the room given last; it is to be used.
+  std::optional<LandingMap::Place> place(std::size_t wanted, bool goes_on) {
+    return map_.take(static_cast<std::uint32_t>(wanted), goes_on);
+  }
+  /// Writes that many bytes of the room there.
+  void publish_at(const LandingMap::Place& place) noexcept;
+  /// Asks for a landing, unless that was done and is not to be tried again yet.
+  void ask_for_landing() noexcept;
+  /// The answer; null: there is none. False: there is no room for it at the moment.
+  bool answer(std::shared_ptr<RdmaDevice::Landing> landing) noexcept;
+  /// Tells the peer what may be written over again, as much of it as there is room for.
+  void give_back_places(std::vector<std::uint32_t>& offsets) noexcept;
   /// False: it has failed, or there is no place for it in the send queue at the moment.
   bool say(Word word, bool signalled = false) noexcept;
 
@@ -97,7 +128,6 @@ class RdmaQueue {
   bool is_drained() noexcept;
 
  private:
-  static constexpr std::uint64_t receive_bit = std::uint64_t{1} << 63;
   static constexpr std::uint32_t inline_wanted = 220;
 
   explicit RdmaQueue(std::shared_ptr<RdmaDevice> device);
@@ -105,11 +135,23 @@ class RdmaQueue {
   std::span<std::byte> receive_slot(std::uint32_t slot) const noexcept;
   bool can_send_piece() const noexcept;
   bool must_signal(std::size_t size, bool is_piece) const noexcept;
-  bool post(Word word, std::size_t size, bool signalled) noexcept;
+  void publish(Word word, std::size_t size) noexcept;
+  bool post(std::uint32_t immediate, std::size_t size, bool signalled,
+            std::optional<VerbsTarget> into) noexcept;
+  std::uint32_t take_owed(Word word) noexcept {
+    return static_cast<std::uint32_t>(word) | std::exchange(owed_, 0) << 16;
+  }
   void post_receive(std::uint32_t slot) noexcept;
+  void return_shared(std::uint32_t slot) noexcept;
   void fill_stash() noexcept;
   void count_sent(std::uint64_t number) noexcept;
   std::optional<Arrival> take_in(const VerbsCompletion& completion) noexcept;
+  std::optional<Arrival> take_received(const VerbsCompletion& completion,
+                                       std::uint32_t slot) noexcept;
+  std::optional<Arrival> take_landed(const VerbsCompletion& completion,
+                                     std::uint32_t slot) noexcept;
+  void take_landing(std::span<const std::byte> bytes) noexcept;
+  void take_returned(std::span<const std::byte> bytes) noexcept;
   bool take_credit(std::uint32_t immediate) noexcept;
   void note_failure(const VerbsCompletion& completion) noexcept;
   void corrupt(std::string found) noexcept;
@@ -118,7 +160,9 @@ class RdmaQueue {
   }
 
   std::shared_ptr<RdmaDevice> device_;
-  RdmaDevice::Lease memory_;
+  RdmaDevice::Lease memory_;          ///< To send from.
+  RdmaDevice::Lease receive_memory_;  ///< Empty if its receives are shared.
+  std::shared_ptr<RdmaReceives> shared_;
   std::shared_ptr<VerbsCompletions> completions_;
   std::unique_ptr<VerbsPair> pair_;
   std::string peer_;
@@ -135,10 +179,17 @@ class RdmaQueue {
   std::uint32_t unsignalled_ = 0;
   std::uint32_t send_bytes_ = 0;
   std::uint32_t credit_ = 0, most_credit_ = 0;
+  LandingMap map_;
+  VerbsTarget peer_landing_;
+  bool asked_ = false;
+  Time ask_again_{};
 
   // Receiving.
-  std::uint32_t posted_ = 0;
-  std::uint32_t owed_ = 0;  ///< Pieces taken of which the peer was not told.
+  std::uint32_t posted_ = 0;  ///< Of its own.
+  unsigned empty_looks_ = 0;  ///< Since it was ended.
+  std::uint32_t owed_ = 0;    ///< Pieces taken of which the peer was not told.
+  std::shared_ptr<RdmaDevice::Landing> landing_;
+  bool was_asked_ = false;
   std::array<VerbsCompletion, 32> stash_;
   std::size_t stash_at_ = 0, stash_count_ = 0;
   bool armed_ = false;

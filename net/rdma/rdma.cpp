@@ -8,6 +8,7 @@
 #include <deque>
 #include <hyperframes/net/detail/text.hpp>
 #include <hyperframes/net/rdma/device.hpp>
+#include <hyperframes/net/rdma/landing.hpp>
 #include <hyperframes/net/rdma/queue.hpp>
 #include <hyperframes/net/rdma/setup.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
@@ -34,6 +35,10 @@ using Word = RdmaQueue::Word;
 constexpr std::size_t pass_bytes = 256 << 10;
 // What a piece counts for at least.
 constexpr std::size_t least_cost = 256;
+// From here on a buffer is written where the peer lets this end write.
+constexpr std::size_t least_landed = 16 << 10;
+// So many places go back without waiting for a turn in which nothing comes.
+constexpr std::size_t many_returned = 64;
 
 /// So long a pair may take until it is shown to work; a silent link breaks after two heartbeats.
 Duration patience() noexcept { return timing().heartbeat(); }
@@ -77,6 +82,12 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
 
   Transport& below() const noexcept { return *below_; }
   bool is_rdma() const noexcept { return stage_ == Stage::paired; }
+  /// What is measured without a card is to be known by its name.
+  std::string_view rdma_name() const noexcept {
+    return device_->is_emulated() ? "soft-rdma" : "rdma";
+  }
+  /// Whether the peer writes into memory of this end.
+  bool has_landing() const noexcept { return landed_ != nullptr; }
 
   void start(Transport::Owner& owner, std::size_t unsent_backlog_bytes) noexcept;
   void send(Segments batch) noexcept;
@@ -93,6 +104,7 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
   void on_made(std::unique_ptr<RdmaQueue> queue) noexcept;
   void on_joined(std::unique_ptr<RdmaQueue> queue) noexcept;
   void on_failed(const Error& error) noexcept;
+  void on_landing(std::shared_ptr<RdmaDevice::Landing> landing) noexcept;
 
  private:
   enum class Stage : std::uint8_t {
@@ -146,7 +158,7 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
   }
   bool ready() const noexcept override {
     return queue_->ready() || hung_up_ || (sending_ && stage_ == Stage::paired && left_ == 0) ||
-           paused_;
+           paused_ || (owes_words() && queue_->has_room());
   }
   void disarm() noexcept override {}
   void on_complete(Operation& operation, std::int64_t result, bool more) noexcept override;
@@ -157,7 +169,15 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
   void deliver(std::span<const std::byte> piece) noexcept;
   Buffer chunk();
   void push() noexcept;
+  std::size_t push_some(std::span<std::byte> room) noexcept;
+  bool is_large() const noexcept;
+  std::size_t before_next_large() const noexcept;
   void fill(std::span<std::byte> room) noexcept;
+  void make_landing() noexcept;
+  bool owes_words() const noexcept {
+    return answers_ask_ || (landed_ && !landed_->returned().empty());
+  }
+  void say_words() noexcept;
   void finish_batch() noexcept;
   bool breaks_here() noexcept;
   void halt() noexcept;
@@ -197,6 +217,13 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
   std::size_t buffer_ = 0, offset_ = 0;  ///< Where in it the bytes are that go next.
   std::size_t left_ = 0;
   bool sending_ = false;
+
+  // Landings: that of the peer, and the own one.
+  const std::byte* landed_to_ = nullptr;  ///< The end, in this end's memory, of what landed last.
+  bool copies_buffer_ = false;            ///< The buffer in turn found no place there.
+  bool answers_ask_ = false;
+  std::shared_ptr<RdmaDevice::Landing> answer_;
+  std::shared_ptr<detail::Landed> landed_;
 };
 
 // ---- What blocks
@@ -204,7 +231,8 @@ class RdmaStream final : private Transport::Owner, private Poller, private Compl
 Task<void> make_queue(AttemptRef attempt, std::shared_ptr<RdmaDevice> device) {
   std::optional<Error> failure;
   try {
-    auto queue = co_await offload([device] { return RdmaQueue::create(device); });
+    const unsigned shard = Shard::current()->index();
+    auto queue = co_await offload([device, shard] { return RdmaQueue::create(device, shard); });
     if (attempt->stream) co_return attempt->stream->on_made(std::move(queue));
     co_return discard(std::move(queue));
   } catch (const Error& error) {
@@ -221,8 +249,9 @@ Task<void> join_queue(AttemptRef attempt, std::shared_ptr<RdmaDevice> device,
   std::optional<Error> failure;
   auto shared = std::make_shared<std::unique_ptr<RdmaQueue>>(std::move(made));
   try {
-    co_await offload([device, shared, peer, name] {
-      if (!*shared) *shared = RdmaQueue::create(device);
+    const unsigned shard = Shard::current()->index();
+    co_await offload([device, shared, peer, name, shard] {
+      if (!*shared) *shared = RdmaQueue::create(device, shard);
       (*shared)->name_peer(name);
       (*shared)->connect(peer);
     });
@@ -234,6 +263,20 @@ Task<void> join_queue(AttemptRef attempt, std::shared_ptr<RdmaDevice> device,
   }
   discard(std::move(*shared));
   if (failure && attempt->stream) attempt->stream->on_failed(*failure);
+}
+
+/// Memory for what the peer would write here. Without any the peer sends it in pieces.
+Task<void> land(AttemptRef attempt, std::shared_ptr<RdmaDevice> device) {
+  std::shared_ptr<RdmaDevice::Landing> landing;
+  try {
+    landing = co_await offload([device] { return device->land(); });
+  } catch (const Error& error) {
+    if (error.is(Errc::cancelled) || error.is(Errc::shutting_down)) co_return;
+    log::warning(std::string("what is sent in large segments is copied: ") + error.what());
+  } catch (const std::exception& error) {
+    log::warning(std::string("what is sent in large segments is copied: ") + error.what());
+  }
+  if (attempt->stream) attempt->stream->on_landing(std::move(landing));
 }
 
 // ---- Life
@@ -261,6 +304,7 @@ void RdmaStream::send(Segments batch) noexcept {
   sending_ = true;
   batch_ = std::move(batch);
   buffer_ = offset_ = 0;
+  copies_buffer_ = false;
   left_ = batch_.size_bytes();
   const bool goes_below = std::exchange(first_goes_below_, false) || stage_ == Stage::below;
   batch_waits_for_below_ = goes_below;
@@ -410,6 +454,8 @@ void RdmaStream::hear(Word word) noexcept {
       return begin_paired();
     }
     if (word == Word::begin && accepting) return begin_paired();
+  } else if (word == Word::ask) {
+    return make_landing();
   }
   end(corrupt("a word " + std::to_string(static_cast<int>(word)) +
               " comes where none is expected"));
@@ -418,7 +464,7 @@ void RdmaStream::hear(Word word) noexcept {
 void RdmaStream::begin_paired() noexcept {
   stage_ = Stage::paired;
   limit_.stop();
-  attempt_.reset();
+  attempt_ = std::make_shared<Attempt>(this);
   log::debug("the link with " + below_->peer() + " goes through a queue pair of " +
              queue_->description());
   if (sending_ && !batch_waits_for_below_) push();
@@ -550,6 +596,9 @@ std::size_t RdmaStream::poll() noexcept {
     return arrivals + 1;
   }
   queue_->give_back();
+  // What goes back one by one while much comes would be a word for each.
+  const bool many = landed_ && landed_->returned().size() >= many_returned;
+  if (owes_words() && (drained || answers_ask_ || many)) say_words();
   const std::size_t before = left_;
   const bool sends = sending_ && stage_ == Stage::paired && !batch_waits_for_below_;
   if (sends && left_) push();
@@ -575,7 +624,13 @@ bool RdmaStream::take(const RdmaQueue::Arrival& arrival) noexcept {
       end(corrupt("bytes come before the word that they follow"));
       return false;
     }
-    deliver(arrival.bytes);
+    if (!arrival.landed) {
+      deliver(arrival.bytes);
+    } else if (owner_) {
+      // Its memory stays where it is; the receive may be posted again.
+      const auto size = static_cast<std::uint32_t>(arrival.bytes.size());
+      owner_->on_loan(landed_->lend(*arrival.landed, size));
+    }
   } else {
     hear(arrival.word);
   }
@@ -625,12 +680,72 @@ void RdmaStream::push() noexcept {
       paused_ = true;
       return;
     }
+    for (; offset_ == batch_[buffer_].size(); offset_ = 0) ++buffer_;
+    if (is_large() && !queue_->lands()) queue_->ask_for_landing();  // takes a place itself
     const std::span<std::byte> room = queue_->room(left_);
     if (room.empty()) return;
-    fill(room);
-    bytes += room.size();
-    queue_->publish(room.size());
+    bytes += push_some(room);
   }
+}
+
+/// Large buffers where the peer lets them be written, as long as there is a place; the rest, side
+/// by side, in pieces.
+std::size_t RdmaStream::push_some(std::span<std::byte> room) noexcept {
+  if (is_large() && queue_->lands()) {
+    const Buffer& from = batch_[buffer_];
+    const std::byte* const at = from.data() + offset_;
+    const std::size_t size = std::min(room.size(), from.size() - offset_);
+    if (const auto place = queue_->place(size, at == landed_to_)) {
+      landed_to_ = at + place->size;
+      fill(room.first(place->size));
+      queue_->publish_at(*place);
+      return place->size;
+    }
+    copies_buffer_ = true;
+  }
+  const std::size_t size = std::min(room.size(), before_next_large());
+  fill(room.first(size));
+  queue_->publish(size);
+  return size;
+}
+
+/// Of the buffer whose turn it is. The end of a large segment follows what of it has landed.
+bool RdmaStream::is_large() const noexcept {
+  const Buffer& from = batch_[buffer_];
+  const bool goes_on = from.data() + offset_ == landed_to_;
+  return !copies_buffer_ && (from.size() - offset_ >= least_landed || goes_on);
+}
+
+std::size_t RdmaStream::before_next_large() const noexcept {
+  std::size_t size = batch_[buffer_].size() - offset_;
+  for (std::size_t i = buffer_ + 1; i < batch_.count(); ++i) {
+    const bool lands = batch_[i].size() >= least_landed || batch_[i].data() == landed_to_;
+    if (lands && queue_->lands()) break;
+    size += batch_[i].size();
+  }
+  return size;
+}
+
+// ---- Landings
+
+void RdmaStream::make_landing() noexcept {
+  Shard::current()->spawn(land(attempt_, device_), Group::system);
+}
+
+void RdmaStream::on_landing(std::shared_ptr<RdmaDevice::Landing> landing) noexcept {
+  answer_ = std::move(landing);
+  answers_ask_ = true;
+}
+
+void RdmaStream::say_words() noexcept {
+  if (answers_ask_) {
+    auto landed = answer_ ? std::make_shared<detail::Landed>(answer_) : nullptr;
+    if (!queue_->answer(answer_)) return;
+    answers_ask_ = false;
+    answer_.reset();
+    landed_ = std::move(landed);
+  }
+  if (landed_) queue_->give_back_places(landed_->returned());
 }
 
 void RdmaStream::fill(std::span<std::byte> room) noexcept {
@@ -642,8 +757,11 @@ void RdmaStream::fill(std::span<std::byte> room) noexcept {
     room = room.subspan(size);
     offset_ += size;
     if (offset_ < from.size()) continue;
+    // What is less than a line lies between segments: the next one begins on a line.
+    if (from.size() < 64) landed_to_ = nullptr;
     ++buffer_;
     offset_ = 0;
+    copies_buffer_ = false;
   }
 }
 
@@ -668,7 +786,7 @@ class RdmaTransport final : public Transport {
   }
 
   std::string_view name() const noexcept override {
-    return stream_->is_rdma() ? "rdma" : stream_->below().name();
+    return stream_->is_rdma() ? stream_->rdma_name() : stream_->below().name();
   }
   std::string peer() const override {
     const std::string text = stream_->below().peer();
@@ -687,6 +805,7 @@ class RdmaTransport final : public Transport {
   }
   void send(Segments batch) noexcept override { stream_->send(std::move(batch)); }
   void stop() noexcept override { stream_->stop(); }
+  bool may_bring_loans() const noexcept override { return stream_->has_landing(); }
   bool can_be_abandoned() const noexcept override { return stream_->below().can_be_abandoned(); }
   Segments abandon() noexcept override { return stream_->abandon(); }
   bool is_released() const noexcept override { return stream_->below().is_released(); }

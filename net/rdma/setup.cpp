@@ -48,6 +48,7 @@ std::array<std::byte, RdmaOffer::size> RdmaOffer::encode() const noexcept {
     store_little(bytes.data() + 32, static_cast<std::uint32_t>(layer));
     store_little(bytes.data() + 36, pieces);
     store_little(bytes.data() + 40, piece_bytes);
+    store_little(bytes.data() + 44, std::uint32_t{shares_receives});
     std::memcpy(bytes.data() + address_at, address.data(), address.size());
   }
   std::memcpy(bytes.data() + text_at, text.data(), std::min(text.size(), text_bytes));
@@ -83,6 +84,7 @@ Result<RdmaOffer> decode_rdma_offer(std::span<const std::byte> bytes, const std:
   offer.packet_bytes = number_at(bytes, 24);
   offer.pieces = number_at(bytes, 36);
   offer.piece_bytes = number_at(bytes, 40);
+  offer.shares_receives = number_at(bytes, 44) & 1;
   if (std::string fault = fault_of(offer, lid, layer); !fault.empty())
     return corrupt(std::move(fault));
   offer.lid = static_cast<std::uint16_t>(lid);

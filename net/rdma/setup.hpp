@@ -15,7 +15,8 @@
 //    0 u64 magic     8 u32 version   12 u32 status: 0 an offer, 1 a refusal, 2 "go on here"
 //   16 u32 pair     20 u32 first packet's number   24 u32 bytes of a packet   28 u32 LID
 //   32 u32 layer: 1 InfiniBand, 2 Ethernet         36 u32 pieces   40 u32 bytes of a piece
-//   44 zeros        64 GID, 16 bytes               80 zeros        96 text, 160 bytes
+//   44 u32 flags: 1 its receives are shared        48 zeros        64 GID, 16 bytes
+//   80 zeros        96 text, 160 bytes
 #pragma once
 
 #include <array>
@@ -43,6 +44,7 @@ struct RdmaOffer {
   VerbsLayer layer = VerbsLayer::ethernet;
   std::uint32_t pieces = 0;  ///< That it has memory for.
   std::uint32_t piece_bytes = 0;
+  bool shares_receives = false;  ///< With other links, so that there may be none for a moment.
   VerbsAddress address{};
   std::string text;  ///< Why not.
 

@@ -45,6 +45,8 @@ namespace {
   X(ibv_create_qp)            \
   X(ibv_modify_qp)            \
   X(ibv_destroy_qp)           \
+  X(ibv_create_srq)           \
+  X(ibv_destroy_srq)          \
   X(ibv_wc_status_str)
 
 /// The library's functions, looked up once.
@@ -76,6 +78,9 @@ struct Functions {
     ibv_fork_init();
   }
 };
+
+// Vendors of what Linux itself emulates.
+constexpr std::uint32_t soft_roce = 0xffffff, soft_iwarp = 0x626d74;
 
 std::uint32_t bytes_of(ibv_mtu mtu) noexcept { return 128u << static_cast<unsigned>(mtu); }
 ibv_mtu mtu_of(std::uint32_t bytes) noexcept {
@@ -113,6 +118,7 @@ class Memory final : public VerbsMemory {
       : opened_(std::move(opened)), region_(region) {}
   ~Memory() override { opened_->functions.ibv_dereg_mr(region_); }
   std::uint32_t key() const noexcept override { return region_->lkey; }
+  std::uint32_t remote_key() const noexcept override { return region_->rkey; }
 
  private:
   std::shared_ptr<Opened> opened_;
@@ -138,10 +144,13 @@ class Completions final : public VerbsCompletions {
     for (int i = 0; i < count; ++i) {
       const ibv_wc& from = some[i];
       VerbsCompletion& to = into[static_cast<std::size_t>(i)];
-      to = {from.wr_id, status_of(from.status), "", 0, 0};
+      to = {};
+      to.id = from.wr_id;
+      to.status = status_of(from.status);
       if (from.status == IBV_WC_SUCCESS) {
         to.bytes = from.byte_len;
         to.immediate = from.wc_flags & IBV_WC_WITH_IMM ? be32toh(from.imm_data) : 0;
+        to.written = from.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
       } else {
         to.text = opened_->functions.ibv_wc_status_str(from.status);
       }
@@ -165,12 +174,36 @@ class Completions final : public VerbsCompletions {
   ibv_cq* queue_;
 };
 
+class Receives final : public VerbsReceives {
+ public:
+  Receives(std::shared_ptr<Opened> opened, ibv_srq* queue) noexcept
+      : opened_(std::move(opened)), queue_(queue) {}
+  ~Receives() override { opened_->functions.ibv_destroy_srq(queue_); }
+  ibv_srq* queue() const noexcept { return queue_; }
+
+  int post(std::uint64_t id, std::span<std::byte> into, std::uint32_t key) noexcept override {
+    ibv_sge piece{reinterpret_cast<std::uint64_t>(into.data()),
+                  static_cast<std::uint32_t>(into.size()), key};
+    ibv_recv_wr request{};
+    request.wr_id = id;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    ibv_recv_wr* refused = nullptr;
+    return ::ibv_post_srq_recv(queue_, &request, &refused);
+  }
+
+ private:
+  std::shared_ptr<Opened> opened_;
+  ibv_srq* queue_;
+};
+
 class Pair final : public VerbsPair {
  public:
-  Pair(std::shared_ptr<Opened> opened, std::shared_ptr<VerbsCompletions> completions, ibv_qp* pair,
-       std::uint32_t inline_bytes) noexcept
+  Pair(std::shared_ptr<Opened> opened, std::shared_ptr<VerbsCompletions> completions,
+       std::shared_ptr<VerbsReceives> shared, ibv_qp* pair, std::uint32_t inline_bytes) noexcept
       : opened_(std::move(opened)),
         completions_(std::move(completions)),
+        shared_(std::move(shared)),
         pair_(pair),
         inline_bytes_(inline_bytes) {}
   ~Pair() override { opened_->functions.ibv_destroy_qp(pair_); }
@@ -183,7 +216,8 @@ class Pair final : public VerbsPair {
     wanted.qp_state = IBV_QPS_INIT;
     wanted.pkey_index = 0;
     wanted.port_num = port;
-    wanted.qp_access_flags = 0;  // nobody reads or writes here but into what is posted
+    // Only into what is posted, and what is registered for it: nobody reads here.
+    wanted.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     return modify(wanted, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   }
 
@@ -205,7 +239,11 @@ class Pair final : public VerbsPair {
     request.wr_id = send.id;
     request.sg_list = &piece;
     request.num_sge = send.bytes.empty() ? 0 : 1;
-    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.opcode = send.into ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM;
+    if (send.into) {
+      request.wr.rdma.remote_addr = send.into->address;
+      request.wr.rdma.rkey = send.into->key;
+    }
     request.send_flags = static_cast<unsigned>((send.signalled ? IBV_SEND_SIGNALED : 0) |
                                                (send.inlined ? IBV_SEND_INLINE : 0));
     request.imm_data = htobe32(send.immediate);
@@ -256,8 +294,7 @@ class Pair final : public VerbsPair {
     wanted.qp_state = IBV_QPS_RTS;
     wanted.timeout = path.timeout;
     wanted.retry_cnt = path.retries;
-    wanted.rnr_retry =
-        6;  // memory is posted before it is promised, so 7, for ever, would only hide
+    wanted.rnr_retry = path.receive_retries;
     wanted.sq_psn = path.own_sequence;
     wanted.max_rd_atomic = 0;
     return modify(wanted, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -266,6 +303,7 @@ class Pair final : public VerbsPair {
 
   std::shared_ptr<Opened> opened_;
   std::shared_ptr<VerbsCompletions> completions_;
+  std::shared_ptr<VerbsReceives> shared_;
   ibv_qp* pair_;
   std::uint32_t inline_bytes_;
 };
@@ -279,8 +317,11 @@ class Device final : public VerbsDevice {
   int limits(VerbsLimits& into) noexcept override {
     ibv_device_attr found{};
     if (const int failure = functions().ibv_query_device(opened_->context, &found)) return failure;
-    into = {found.phys_port_cnt, static_cast<std::uint32_t>(found.max_qp_wr),
-            static_cast<std::uint32_t>(found.max_cqe)};
+    into.ports = found.phys_port_cnt;
+    into.queue_entries = static_cast<std::uint32_t>(found.max_qp_wr);
+    into.completion_entries = static_cast<std::uint32_t>(found.max_cqe);
+    into.shared_receives = found.max_srq > 0 ? static_cast<std::uint32_t>(found.max_srq_wr) : 0;
+    into.emulated = found.vendor_id == soft_roce || found.vendor_id == soft_iwarp;
     return 0;
   }
 
@@ -295,6 +336,7 @@ class Device final : public VerbsDevice {
         found.link_layer == IBV_LINK_LAYER_ETHERNET ? VerbsLayer::ethernet : VerbsLayer::infiniband;
     into.lid = found.lid;
     into.packet_bytes = bytes_of(found.active_mtu);
+    into.message_bytes = found.max_msg_sz;
     into.addresses = found.gid_tbl_len;
     return 0;
   }
@@ -319,10 +361,11 @@ class Device final : public VerbsDevice {
     return 0;
   }
 
-  std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory,
+  std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
                                                int& failure) noexcept override {
-    ibv_mr* const region = functions().ibv_reg_mr(opened_->domain, memory.data(), memory.size(),
-                                                  IBV_ACCESS_LOCAL_WRITE);
+    const int access = IBV_ACCESS_LOCAL_WRITE | (writable ? IBV_ACCESS_REMOTE_WRITE : 0);
+    ibv_mr* const region =
+        functions().ibv_reg_mr(opened_->domain, memory.data(), memory.size(), access);
     failure = region ? 0 : errno;
     if (!region) return nullptr;
     return std::make_unique<Memory>(opened_, region);
@@ -342,6 +385,17 @@ class Device final : public VerbsDevice {
     return nullptr;
   }
 
+  std::shared_ptr<VerbsReceives> make_receives(std::uint32_t entries,
+                                               int& failure) noexcept override {
+    ibv_srq_init_attr attributes{};
+    attributes.attr.max_wr = entries;
+    attributes.attr.max_sge = 1;
+    ibv_srq* const queue = functions().ibv_create_srq(opened_->domain, &attributes);
+    failure = queue ? 0 : errno;
+    if (!queue) return nullptr;
+    return std::make_shared<Receives>(opened_, queue);
+  }
+
   std::unique_ptr<VerbsPair> make_pair(std::shared_ptr<VerbsCompletions> completions,
                                        const VerbsPairSettings& settings,
                                        int& failure) noexcept override {
@@ -351,11 +405,12 @@ class Device final : public VerbsDevice {
       ibv_qp_init_attr attributes{};
       attributes.send_cq = attributes.recv_cq = queue;
       attributes.qp_type = IBV_QPT_RC;
-      attributes.cap = {settings.sends, settings.receives, 1, 1, wanted};
+      attributes.cap = {settings.sends, settings.shared ? 0 : settings.receives, 1, 1, wanted};
+      if (settings.shared) attributes.srq = static_cast<Receives&>(*settings.shared).queue();
       ibv_qp* const pair = functions().ibv_create_qp(opened_->domain, &attributes);
       failure = pair ? 0 : errno;
       if (pair)
-        return std::make_unique<Pair>(opened_, std::move(completions), pair,
+        return std::make_unique<Pair>(opened_, std::move(completions), settings.shared, pair,
                                       attributes.cap.max_inline_data);
       if (failure != EINVAL || wanted == 0) return nullptr;
     }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ struct VerbsPort {
   VerbsLayer layer = VerbsLayer::ethernet;
   std::uint16_t lid = 0;  ///< Where it is on InfiniBand.
   std::uint32_t packet_bytes = 0;
-  int addresses = 0;  ///< Length of its table of GIDs.
+  std::uint32_t message_bytes = 0;  ///< Of one request, at most.
+  int addresses = 0;                ///< Length of its table of GIDs.
 };
 
 struct VerbsAddressEntry {
@@ -42,6 +44,9 @@ struct VerbsLimits {
   std::uint32_t ports = 0;
   std::uint32_t queue_entries = 0;       ///< Of each queue of a pair.
   std::uint32_t completion_entries = 0;  ///< Of a queue of completions.
+  /// Of a queue of receives that pairs share; 0: the device has none.
+  std::uint32_t shared_receives = 0;
+  bool emulated = false;  ///< By the kernel, without a card.
 };
 
 enum class VerbsStatus : std::uint8_t {
@@ -58,13 +63,15 @@ struct VerbsCompletion {
   const char* text = "";        ///< The library's words for it; a literal.
   std::uint32_t bytes = 0;      ///< Received.
   std::uint32_t immediate = 0;  ///< Received with them.
+  bool written = false;         ///< They lie where the peer said, not in what was posted.
 };
 
 /// Memory that the device may read and write, until it is destroyed.
 class VerbsMemory {
  public:
   virtual ~VerbsMemory() = default;
-  virtual std::uint32_t key() const noexcept = 0;
+  virtual std::uint32_t key() const noexcept = 0;         ///< For requests of this end.
+  virtual std::uint32_t remote_key() const noexcept = 0;  ///< For those of peers.
 };
 
 /// Where completions arrive, and a descriptor that tells of the first one after `arm`.
@@ -81,9 +88,19 @@ class VerbsCompletions {
   virtual void take_events() noexcept = 0;
 };
 
+/// Receives that many pairs take from. From any thread.
+class VerbsReceives {
+ public:
+  virtual ~VerbsReceives() = default;
+  /// Never blocks.
+  virtual int post(std::uint64_t id, std::span<std::byte> into, std::uint32_t key) noexcept = 0;
+};
+
 struct VerbsPairSettings {
   std::uint32_t sends = 0, receives = 0;  ///< Requests that may be posted.
   std::uint32_t inline_bytes = 0;         ///< Wanted; the device may have less.
+  /// Where it takes receives from; null: it has some of its own.
+  std::shared_ptr<VerbsReceives> shared = {};
 };
 
 /// What a pair is connected to, and how.
@@ -98,6 +115,14 @@ struct VerbsPath {
   VerbsAddress peer_address{};
   std::uint8_t timeout = 14;  ///< 4.096 µs times two to the power of it.
   std::uint8_t retries = 7;
+  /// How often a peer that has no memory posted is asked again; 7: without end.
+  std::uint8_t receive_retries = 6;
+};
+
+/// Memory of the peer's, in which it lets this end write.
+struct VerbsTarget {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
 };
 
 /// A reliable connected queue pair.
@@ -120,6 +145,9 @@ class VerbsPair {
     std::uint32_t immediate = 0;
     bool signalled = false;  ///< Else it completes only if it fails.
     bool inlined = false;    ///< The bytes are taken now.
+    /// Where to write them. Such a request takes one of the peer's receives as any other, but uses
+    /// none of its memory.
+    std::optional<VerbsTarget> into = {};
   };
   /// ENOMEM: the queue is full. Never blocks.
   virtual int post_send(const Send& send) noexcept = 0;
@@ -135,10 +163,13 @@ class VerbsDevice {
   virtual int port(std::uint8_t number, VerbsPort& into) noexcept = 0;
   virtual int address(std::uint8_t port, int index, VerbsAddressEntry& into) noexcept = 0;
   // These return null, and set `failure`.
-  virtual std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory,
+  /// `writable`: by peers too, which get its key.
+  virtual std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
                                                        int& failure) noexcept = 0;
   virtual std::shared_ptr<VerbsCompletions> make_completions(std::uint32_t entries,
                                                              int& failure) noexcept = 0;
+  virtual std::shared_ptr<VerbsReceives> make_receives(std::uint32_t entries,
+                                                       int& failure) noexcept = 0;
   virtual std::unique_ptr<VerbsPair> make_pair(std::shared_ptr<VerbsCompletions> completions,
                                                const VerbsPairSettings& settings,
                                                int& failure) noexcept = 0;

@@ -23,6 +23,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,21 +39,25 @@ class FakeVerbs final : public verbs::VerbsLibrary {
   struct Faults {
     std::vector<std::string> devices{"fake0"};
     bool port_is_up = true;
-    int registration = 0, completions = 0, pair = 0, connect = 0;  ///< What these fail with.
+    /// What these fail with; `landing` is the registration of what peers may write into.
+    int registration = 0, landing = 0, completions = 0, pair = 0, connect = 0;
     bool lose = false;         ///< What is sent is never acknowledged, and fails at once for that.
     bool swallow = false;      ///< The same, and never fails.
     bool hold = false;         ///< What is sent stays in the queue until this is taken back.
     bool no_receives = false;  ///< A receiver looks as if it had posted nothing.
     std::uint32_t queue_entries = 4096;
+    std::uint32_t message_bytes = 1u << 30;
+    std::uint32_t shared_receives = 4096;  ///< 0: the device has none.
+    int receives = 0;                      ///< What making such a queue fails with.
     /// Called each time before a queue of completions is armed, without any lock.
     std::function<void()> before_arm;
   };
   struct Counts {
-    int pairs = 0, queues = 0, memories = 0;  ///< That there are.
-    int full_sends = 0, full_receives = 0;    ///< Posts to a full queue.
-    int stray = 0;                            ///< Posts of memory that is not registered.
-    int waited_for_receive = 0;               ///< Messages that found none.
-    int sends = 0, signalled = 0, inlined = 0;
+    int pairs = 0, queues = 0, memories = 0, shared_queues = 0;  ///< That there are.
+    int full_sends = 0, full_receives = 0;                       ///< Posts to a full queue.
+    int stray = 0;               ///< Posts of memory that is not registered.
+    int waited_for_receive = 0;  ///< Messages that found none.
+    int sends = 0, signalled = 0, inlined = 0, written = 0;
   };
 
   FakeVerbs() : world_(std::make_shared<World>()) {}
@@ -65,6 +71,28 @@ class FakeVerbs final : public verbs::VerbsLibrary {
   Counts counts() const {
     const std::scoped_lock lock(world_->mutex);
     return world_->counts;
+  }
+  /// Whether that is memory into which a peer may write.
+  bool is_landing(std::span<const std::byte> bytes) const {
+    const std::scoped_lock lock(world_->mutex);
+    for (const auto& [key, memory] : world_->memories)
+      if (memory.writable && world_->is_registered(bytes, key)) return true;
+    return false;
+  }
+  /// Posted, of all queues that pairs share.
+  std::size_t shared_receives() const {
+    const std::scoped_lock lock(world_->mutex);
+    std::set<const Receives*> queues;
+    for (const auto& [number, pair] : world_->pairs)
+      if (pair->shared) queues.insert(pair->shared.get());
+    std::size_t count = 0;
+    for (const Receives* queue : queues) count += queue->waiting.size();
+    return count;
+  }
+  int landings() const {
+    const std::scoped_lock lock(world_->mutex);
+    return static_cast<int>(std::ranges::count_if(
+        world_->memories, [](const auto& memory) { return memory.second.writable; }));
   }
   /// Every pair that is connected fails, as if its device had been told to.
   void fail_all() {
@@ -86,12 +114,17 @@ class FakeVerbs final : public verbs::VerbsLibrary {
 
  private:
   struct Pair;
+  struct Receives;
   struct World {
     std::mutex mutex;
     Faults faults;
     Counts counts;
     std::map<std::uint32_t, Pair*> pairs;
-    std::map<std::uint32_t, std::span<std::byte>> memories;
+    struct Registered {
+      std::span<std::byte> bytes;
+      bool writable = false;
+    };
+    std::map<std::uint32_t, Registered> memories;
 
     /// No two in one process, so that pairs of two devices never find each other.
     static std::uint32_t next_number() {
@@ -100,17 +133,25 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     }
     bool is_registered(std::span<const std::byte> bytes, std::uint32_t key) const {
       const auto found = memories.find(key);
-      return found != memories.end() && bytes.data() >= found->second.data() &&
-             bytes.data() + bytes.size() <= found->second.data() + found->second.size();
+      if (found == memories.end()) return false;
+      const std::span<std::byte> all = found->second.bytes;
+      return bytes.data() >= all.data() && bytes.data() + bytes.size() <= all.data() + all.size();
+    }
+    /// Where a peer may write; null: it may not.
+    std::byte* target(const verbs::VerbsTarget& into, std::size_t size) const {
+      auto* const at = reinterpret_cast<std::byte*>(into.address);
+      const auto found = memories.find(into.key);
+      const bool may = found != memories.end() && found->second.writable;
+      return may && is_registered({at, size}, into.key) ? at : nullptr;
     }
   };
   using WorldRef = std::shared_ptr<World>;
 
   struct Memory final : verbs::VerbsMemory {
-    Memory(WorldRef world, std::span<std::byte> bytes) : world(std::move(world)) {
+    Memory(WorldRef world, std::span<std::byte> bytes, bool writable) : world(std::move(world)) {
       const std::scoped_lock lock(this->world->mutex);
       number = World::next_number();
-      this->world->memories[number] = bytes;
+      this->world->memories[number] = {bytes, writable};
       ++this->world->counts.memories;
     }
     ~Memory() override {
@@ -119,6 +160,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
       --world->counts.memories;
     }
     std::uint32_t key() const noexcept override { return number; }
+    std::uint32_t remote_key() const noexcept override { return number; }
     WorldRef world;
     std::uint32_t number = 0;
   };
@@ -178,23 +220,51 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     bool armed = false;
   };
 
+  struct Receive {
+    std::uint64_t id;
+    std::span<std::byte> into;
+  };
+
+  struct Receives final : verbs::VerbsReceives {
+    Receives(WorldRef world, std::uint32_t most) : world(std::move(world)), most(most) {
+      const std::scoped_lock lock(this->world->mutex);
+      ++this->world->counts.shared_queues;
+    }
+    ~Receives() override {
+      const std::scoped_lock lock(world->mutex);
+      --world->counts.shared_queues;
+    }
+    int post(std::uint64_t id, std::span<std::byte> into, std::uint32_t key) noexcept override {
+      const std::scoped_lock lock(world->mutex);
+      if (waiting.size() >= most) {
+        ++world->counts.full_receives;
+        return ENOMEM;
+      }
+      if (!world->is_registered(into, key)) ++world->counts.stray;
+      waiting.push_back({id, into});
+      for (auto& [number, pair] : world->pairs) pair->send_pending();
+      return 0;
+    }
+    WorldRef world;
+    std::uint32_t most;
+    std::deque<Receive> waiting;
+  };
+
   struct Pair final : verbs::VerbsPair {
-    struct Receive {
-      std::uint64_t id;
-      std::span<std::byte> into;
-    };
     struct Pending {
       std::uint64_t id;
       std::vector<std::byte> inlined;
       std::span<const std::byte> bytes;
       std::uint32_t immediate;
       bool signalled;
+      std::optional<verbs::VerbsTarget> into;
     };
 
     Pair(WorldRef world, std::shared_ptr<Queue> queue, const verbs::VerbsPairSettings& settings)
         : world(std::move(world)),
           queue(std::move(queue)),
           settings(settings),
+          shared(std::static_pointer_cast<Receives>(settings.shared)),
           places(settings.sends) {
       const std::scoped_lock lock(this->world->mutex);
       own = World::next_number();
@@ -215,6 +285,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
       const std::scoped_lock lock(world->mutex);
       if (world->faults.connect) return world->faults.connect;
       peer = path.peer_pair;
+      receive_retries = path.receive_retries;
       return 0;
     }
     int fail() noexcept override {
@@ -228,6 +299,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
       ++world->counts.sends;
       world->counts.signalled += send.signalled;
       world->counts.inlined += send.inlined;
+      world->counts.written += send.into.has_value();
       if (places == 0) {
         ++world->counts.full_sends;
         return ENOMEM;
@@ -236,7 +308,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
         ++world->counts.stray;
       --places;
       ++unsignalled;
-      Pending pending{send.id, {}, send.bytes, send.immediate, send.signalled};
+      Pending pending{send.id, {}, send.bytes, send.immediate, send.signalled, send.into};
       if (send.inlined) pending.inlined.assign(send.bytes.begin(), send.bytes.end());
       waiting.push_back(std::move(pending));
       if (failed) fail_with(verbs::VerbsStatus::flushed);
@@ -265,7 +337,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     void complete(std::uint64_t id, verbs::VerbsStatus status, bool told) {
       ++done;
       if (!told) return;
-      queue->add({{id, status, "a fault of a test", 0, 0}, own, std::exchange(done, 0)});
+      queue->add({{id, status, "a fault of a test"}, own, std::exchange(done, 0)});
     }
     void fail_with(verbs::VerbsStatus status) {
       failed = true;
@@ -274,31 +346,44 @@ class FakeVerbs final : public verbs::VerbsLibrary {
         status = verbs::VerbsStatus::flushed;
       }
       for (const Receive& receive : std::exchange(receives, {}))
-        queue->add({{receive.id, verbs::VerbsStatus::flushed, "a fault of a test", 0, 0}, 0, 0});
+        queue->add({{receive.id, verbs::VerbsStatus::flushed, "a fault of a test"}, 0, 0});
     }
     void send_pending() {
       using verbs::VerbsStatus;
       const Faults& faults = world->faults;
       while (!waiting.empty() && !failed && !faults.hold && !faults.swallow) {
         Pair* const to = other();
+        // A real device tries for long enough that other ways tell of the end of a peer's.
+        if (met && (!to || to->failed) && !faults.lose) return;
         if (faults.lose || !to || to->failed) return fail_with(VerbsStatus::retries_exceeded);
+        met = true;
         if (to->peer != own) return;  // it is not connected yet
+        if (faults.no_receives && receive_retries == 7) return;
         if (faults.no_receives) return fail_with(VerbsStatus::receiver_not_ready);
-        if (to->receives.empty()) {
+        std::deque<Receive>& receives = to->shared ? to->shared->waiting : to->receives;
+        if (receives.empty()) {
           ++world->counts.waited_for_receive;
           return;
         }
         Pending& pending = waiting.front();
         const std::span<const std::byte> bytes =
             pending.inlined.empty() ? pending.bytes : std::span<const std::byte>(pending.inlined);
-        const Receive receive = to->receives.front();
-        to->receives.pop_front();
-        if (bytes.size() > receive.into.size()) return fail_with(VerbsStatus::other);
-        if (!bytes.empty()) std::memcpy(receive.into.data(), bytes.data(), bytes.size());
-        to->queue->add({{receive.id, VerbsStatus::success, "",
-                         static_cast<std::uint32_t>(bytes.size()), pending.immediate},
-                        0,
-                        0});
+        const Receive receive = receives.front();
+        receives.pop_front();
+        std::byte* const at = pending.into ? world->target(*pending.into, bytes.size())
+                              : bytes.size() <= receive.into.size() ? receive.into.data()
+                                                                    : nullptr;
+        if (!at) {
+          receives.push_front(receive);
+          to->fail_with(VerbsStatus::other);  // both ends do, of a real one
+          return fail_with(VerbsStatus::other);
+        }
+        if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+        to->queue->add(
+            {{receive.id, VerbsStatus::success, "", static_cast<std::uint32_t>(bytes.size()),
+              pending.immediate, pending.into.has_value()},
+             0,
+             0});
         complete(pending.id, VerbsStatus::success, pending.signalled);
         waiting.pop_front();
       }
@@ -307,11 +392,13 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     WorldRef world;
     std::shared_ptr<Queue> queue;
     verbs::VerbsPairSettings settings;
+    std::shared_ptr<Receives> shared;
     std::uint32_t own = 0, peer = 0;
+    unsigned receive_retries = 6;
     std::uint32_t places, done = 0, unsignalled = 0;
     std::deque<Pending> waiting;
     std::deque<Receive> receives;
-    bool failed = false;
+    bool failed = false, met = false;
   };
 
   struct Device final : verbs::VerbsDevice {
@@ -319,12 +406,17 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     const std::string& name() const noexcept override { return own_name; }
     int limits(verbs::VerbsLimits& into) noexcept override {
       const std::scoped_lock lock(world->mutex);
-      into = {1, world->faults.queue_entries, 65536};
+      into = {1, world->faults.queue_entries, 65536, world->faults.shared_receives, false};
       return 0;
     }
     int port(std::uint8_t, verbs::VerbsPort& into) noexcept override {
       const std::scoped_lock lock(world->mutex);
-      into = {world->faults.port_is_up, verbs::VerbsLayer::ethernet, 0, 1024, 3};
+      into = {world->faults.port_is_up,
+              verbs::VerbsLayer::ethernet,
+              0,
+              1024,
+              world->faults.message_bytes,
+              3};
       return 0;
     }
     /// An old address, one of this link only, and an IPv4 address.
@@ -342,15 +434,21 @@ class FakeVerbs final : public verbs::VerbsLibrary {
       into.address[15] = std::byte{7};
       return 0;
     }
-    std::unique_ptr<verbs::VerbsMemory> register_memory(std::span<std::byte> memory,
+    std::unique_ptr<verbs::VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
                                                         int& failure) noexcept override {
-      if ((failure = fault(&Faults::registration)) != 0) return nullptr;
-      return std::make_unique<Memory>(world, memory);
+      failure = fault(writable ? &Faults::landing : &Faults::registration);
+      if (failure) return nullptr;
+      return std::make_unique<Memory>(world, memory, writable);
     }
     std::shared_ptr<verbs::VerbsCompletions> make_completions(std::uint32_t,
                                                               int& failure) noexcept override {
       if ((failure = fault(&Faults::completions)) != 0) return nullptr;
       return std::make_shared<Queue>(world);
+    }
+    std::shared_ptr<verbs::VerbsReceives> make_receives(std::uint32_t entries,
+                                                        int& failure) noexcept override {
+      if ((failure = fault(&Faults::receives)) != 0) return nullptr;
+      return std::make_shared<Receives>(world, entries);
     }
     std::unique_ptr<verbs::VerbsPair> make_pair(std::shared_ptr<verbs::VerbsCompletions> queue,
                                                 const verbs::VerbsPairSettings& settings,

@@ -39,8 +39,13 @@ struct Messengers {
   Messengers(Messenger::Options server_options, Messenger::Options client_options,
              unsigned shard_count = 1)
       : runtime(shards(shard_count)),
-        server(std::make_unique<Messenger>(runtime, std::move(server_options))),
-        client(std::make_unique<Messenger>(runtime, std::move(client_options))) {}
+        server(std::make_unique<Messenger>(runtime, with_device(std::move(server_options)))),
+        client(std::make_unique<Messenger>(runtime, with_device(std::move(client_options)))) {}
+
+  static Messenger::Options with_device(Messenger::Options options) {
+    if (Over::current() == Way::rdma) options.network = Over::secured(std::move(options.network));
+    return options;
+  }
 
   /// Runs a coroutine lambda, which may capture, on a shard.
   template <class Function>

@@ -59,6 +59,7 @@ class Over {
   }
   /// As a session's statistics call it.
   static const char* transport() {
+    if (current() == Way::rdma && !verbs()) return std::getenv("HYPERFRAMES_TEST_VERBS");
     return is_tls() ? "tls" : current() == Way::automatic ? "shm" : name();
   }
   static std::string uri() {
@@ -69,7 +70,8 @@ class Over {
     return "shm://test-" + std::to_string(::getpid()) + "-" + std::to_string(++last);
   }
 
-  /// The device that all nodes of this process have: one of tests, unless the host's is asked for.
+  /// The device that all nodes of this process have: one of tests, unless the host's is asked for,
+  /// by how its transport is called ("rdma", or "soft-rdma" of one that is emulated).
   static FakeVerbs* verbs() {
     static FakeVerbs* const fake = std::getenv("HYPERFRAMES_TEST_VERBS") ? nullptr : new FakeVerbs;
     return fake;
@@ -78,6 +80,8 @@ class Over {
   /// With what a node has to show; what a test has given itself is left as it is.
   static net::Network::Options secured(net::Network::Options options = {}) {
     if (current() == Way::rdma && !options.rdma.verbs) options.rdma.verbs = verbs();
+    // An emulated machine takes seconds to lock what is there by default.
+    if (current() == Way::rdma && !verbs()) options.rdma.landing_bytes = 4u << 20;
     const bool given = options.key || options.encryption != net::Encryption{};
     if (given) return options;
     const std::string secret = "the key of all nodes of a test";
