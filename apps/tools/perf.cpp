@@ -27,10 +27,10 @@ namespace {
 using perf::Run;
 
 constexpr const char* footer =
-    R"(URI is tcp://HOST:PORT, auto://HOST:PORT or shm://NAME; port 0 picks a free one. Without --listen
-and --connect both ends run here, as two processes. Before a network's own figures the same is
-measured between two processes of this host over shared memory, so that one sees which half is slow:
-sessions, copies and scheduling here, or the network.
+    R"(URI is tcp://HOST:PORT, rdma://HOST:PORT, auto://HOST:PORT or shm://NAME; port 0 picks a free one.
+Without --listen and --connect both ends run here, as two processes. Before a network's own figures the
+same is measured between two processes of this host over shared memory, so that one sees which half is
+slow: sessions, copies and scheduling here, or the network.
 
 For each size, after a warm-up:
   p50 .. max   microseconds of a message there and back, one under way (histogram, within .4 %);
@@ -41,7 +41,8 @@ For each size, after a warm-up:
   wrong        of them, and what was lost; if there are any the command ends with status 1
 The sender's bytes are made before, so nothing of it is filling; the checksums are in the figures,
 and --json says what they took (check_s_per_gb). Leave the machine alone meanwhile. "shm" is shared
-memory, "tls" is encrypted TCP, "tcp" is not encrypted.
+memory, "tls" is encrypted TCP, "tcp" is not encrypted; "rdma" is queue pairs, and "soft-rdma" those of
+a device that Linux emulates: its figures are no card's.
 
 Between two hosts (a key or certificates also encrypt, which is measured then; --plaintext does not):
 

@@ -155,6 +155,8 @@ std::vector<std::string> verdict(const Run& run) {
   std::vector<std::string> lines;
   if (const auto line = round_trip_line(run)) lines.push_back(*line);
   if (const auto line = large_line(run)) lines.push_back(*line);
+  if (std::ranges::any_of(run.rows, [](const Row& row) { return row.transport == "soft-rdma"; }))
+    lines.emplace_back("soft-rdma is emulated by Linux: these figures say nothing of a card");
   return lines;
 }
 

@@ -92,6 +92,13 @@ TEST_CASE("where no large messages were measured, nothing is said of them") {
   CHECK_THAT(perf::verdict(run)[0], ContainsSubstring("64 B there and back"));
 }
 
+TEST_CASE("what a device of Linux's own moved is labelled as emulation") {
+  perf::Run run = run_of(1, 30);
+  for (perf::Row& row : run.rows)
+    if (!row.self_loop) row.transport = "soft-rdma";
+  CHECK_THAT(perf::verdict(run).back(), ContainsSubstring("soft-rdma is emulated by Linux"));
+}
+
 TEST_CASE("without a self-loop there is no verdict") {
   perf::Run run = run_of(1, 30);
   std::erase_if(run.rows, [](const perf::Row& row) { return row.self_loop; });
