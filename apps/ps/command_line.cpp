@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/ps/security.hpp>
 #include <hyperframes/net/endpoint.hpp>
 #include <iostream>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
@@ -99,10 +101,35 @@ CLI::Option* take_number(CLI::Option* option, double low, double high) {
   return option->transform(CLI::Validator(read, fmt::format("{:g} to {:g}", low, high)));
 }
 
+CLI::Option* take_bytes(CLI::Option* option, std::uint64_t low, std::uint64_t high) {
+  const auto read = [low, high](std::string& text) -> std::string {
+    static constexpr std::string_view units[] = {"", "K", "M", "G", "T"};
+    std::string_view unit(text);
+    unit.remove_prefix(std::min(unit.find_first_not_of("0123456789"), unit.size()));
+    const std::string_view digits = std::string_view(text).substr(0, text.size() - unit.size());
+    if (unit.ends_with('B')) unit.remove_suffix(1);
+    if (unit.ends_with('i')) unit.remove_suffix(1);
+    const auto found = std::ranges::find(units, unit);
+    const auto shift = static_cast<unsigned>(10 * (found - std::begin(units)));
+    std::uint64_t number = 0;
+    const bool right = found != std::end(units) && read_number(digits, number) &&
+                       number <= no_limit >> shift && number << shift >= low &&
+                       number << shift <= high;
+    if (!right)
+      return fmt::format("'{}' is no number of bytes from {} to {}, such as 512MB or 8GB", text,
+                         low, high);
+    text = std::to_string(number << shift);
+    return {};
+  };
+  return option->transform(CLI::Validator(read, "BYTES"));
+}
+
 CLI::Option* take_address(CLI::Option* option) {
   const auto read = [](std::string& text) -> std::string {
-    constexpr std::string_view scheme = "tcp://";
-    const std::string address = text.starts_with(scheme) ? text.substr(scheme.size()) : text;
+    constexpr std::string_view scheme = "tcp://", rdma = "rdma://";
+    const std::string address = text.starts_with(scheme) ? text.substr(scheme.size())
+                                : text.starts_with(rdma) ? text.substr(rdma.size())
+                                                         : text;
     const auto endpoint = net::Endpoint::try_parse(std::string(scheme) + address);
     if (!endpoint || address.find("://") != address.npos)
       return fmt::format("'{}' is no HOST:PORT{}", text,

@@ -38,6 +38,9 @@ CLI::Option* take_whole(CLI::Option* option, std::uint64_t low = 0,
                         std::uint64_t high = std::numeric_limits<std::uint64_t>::max());
 /// The option takes numbers from `low` to `high`. Returns the option.
 CLI::Option* take_number(CLI::Option* option, double low, double high);
+/// The option takes a number of bytes from `low` to `high`, also with B, KB, MB, GB or TB behind it
+/// (powers of 1,024, with or without an i). Returns the option.
+CLI::Option* take_bytes(CLI::Option* option, std::uint64_t low, std::uint64_t high);
 /// The option takes HOST:PORT, also as logs print it ("tcp://HOST:PORT"), and keeps it without the
 /// scheme. Returns the option.
 CLI::Option* take_address(CLI::Option* option);

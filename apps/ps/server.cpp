@@ -116,7 +116,7 @@ class Server {
     const Time limit = after(timing().scaled(port_patience));
     while (true) {
       try {
-        co_return co_await node_.listen(net::Endpoint::parse("tcp://" + options_.listen));
+        co_return co_await node_.listen(options_.transport.endpoint(options_.listen));
       } catch (const Error& error) {
         if (error.code() != std::errc::address_in_use || Clock::now() >= limit) throw;
       }
@@ -126,7 +126,7 @@ class Server {
 
   std::string advertised(const net::Endpoint& bound) const {
     if (options_.advertise_addr.empty()) return bound.to_string();
-    auto endpoint = net::Endpoint::parse("tcp://" + options_.advertise_addr);
+    auto endpoint = options_.transport.endpoint(options_.advertise_addr);
     if (endpoint.port == 0) endpoint.port = bound.port;
     return endpoint.to_string();
   }
@@ -144,6 +144,7 @@ class Server {
 
   net::Network::Options network_options() const {
     net::Network::Options network = options_.security.network();
+    options_.transport.apply(network);
     network.node_id = folder_.identity().node_id;
     network.incarnation = folder_.incarnation();
     network.take_loans = false;  // ids are checked, logged and used, and must stay the same
@@ -208,6 +209,8 @@ class Server {
     co_await say_last_marks();
     const auto left = co_await node_.close(timing().default_deadline());
     for (const auto& name : left) log::warning("'" + name + "' had not ended and was destroyed");
+    if (const auto advice = pool_advice(options_.transport, largest_batch_); !advice.empty())
+      log::info(advice);
   }
 
   /// Calls `attempt` with the coordinator until it succeeds; says so now and then while it does
@@ -234,7 +237,7 @@ class Server {
 
   Task<protocol::Coordinator::Ref> find_coordinator() {
     if (coordinates()) co_return node_.find<protocol::Coordinator>(coordinator_name).value();
-    const auto endpoint = net::Endpoint::parse("tcp://" + options_.coordinator_addr);
+    const auto endpoint = options_.transport.endpoint(options_.coordinator_addr);
     RemoteNode remote = co_await node_.connect(endpoint, within(2s));
     co_return co_await remote.find<protocol::Coordinator>(coordinator_name, within(2s));
   }
@@ -397,6 +400,7 @@ class Server {
     if (const auto known = least_records_.find(shard); known != least_records_.end())
       shard_options.least_record = known->second;
     shard_options.synced = &synced_records_[shard];
+    shard_options.largest_batch = &largest_batch_;
     shard_options.begun = [folder = &folder_, shard] { return folder->begin_shard(shard); };
     const std::string checkpoints =
         options_.checkpoint_dir.empty() ? folder_.path() + "/checkpoints" : options_.checkpoint_dir;
@@ -427,8 +431,9 @@ class Server {
   WorkFolder& folder_;
   std::vector<std::unique_ptr<ViewFeed>> feeds_;  // by core shard
   Lease lease_;
-  bool recovered_ = false;                                        // all shards
-  std::map<ShardId, std::uint64_t> least_records_;                // that the logs must hold
+  bool recovered_ = false;                          // all shards
+  std::map<ShardId, std::uint64_t> least_records_;  // that the logs must hold
+  std::atomic<std::uint64_t> largest_batch_{0};
   std::map<ShardId, std::atomic<std::uint64_t>> synced_records_;  // that they hold for certain
   Node node_;
   std::string endpoint_;

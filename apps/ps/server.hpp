@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <hyperframes/apps/ps/security.hpp>
 #include <hyperframes/apps/ps/shard_log.hpp>
+#include <hyperframes/apps/ps/transport.hpp>
 #include <string>
 
 namespace hyperframes::ps {
@@ -38,6 +39,7 @@ struct ServerOptions {
   Durability durability = Durability::push;
   bool accept_loss = false;  ///< Go on with a folder that lacks what was acknowledged.
   SecurityOptions security{};
+  TransportOptions transport{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 
   /// Throws `invalid_argument` for what can't work together, before anything is touched.

@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   add_core_option(app, options.cores);
   add_security_options(app, options.security);
+  add_transport_options(app, options.transport);
   app.add_option("--http_addr", options.http_addr,
                  "HOST:PORT on which to show metrics and actors to this host; port 0 picks one "
                  "(see hyperframes top)");

@@ -59,6 +59,8 @@ struct ShardOptions {
   /// The last record that was synced, for other threads; may be null. Outlives the shard.
   std::atomic<std::uint64_t>* synced = nullptr;
   Observer* observer = nullptr;  ///< Outlives the shard.
+  /// The most bytes that a push brought or a pull took, likewise.
+  std::atomic<std::uint64_t>* largest_batch = nullptr;
 };
 
 class TablePart;
@@ -87,6 +89,15 @@ struct ShardContext {
     std::uint64_t snapshots = 0, replayed_records = 0;
     double recovery_ms = 0;
   } counts;
+
+  void note_batch(std::uint64_t bytes) const noexcept {
+    std::atomic<std::uint64_t>* const largest = options.largest_batch;
+    if (!largest) return;
+    std::uint64_t known = largest->load(std::memory_order_relaxed);
+    while (known < bytes &&
+           !largest->compare_exchange_weak(known, bytes, std::memory_order_relaxed)) {
+    }
+  }
 };
 
 }  // namespace hyperframes::ps

@@ -127,6 +127,7 @@ void TablePart::answer_pull(std::span<const std::byte> ids, PullAnswer reply) {
   state_->pull(ids, values.bytes());
   ++context_->counts.pulls;
   context_->counts.pulled_rows += count;
+  context_->note_batch(ids.size() + bytes);
   reply.send({.width = spec_.width}, Segments(std::move(values)));
 }
 
@@ -150,6 +151,7 @@ Task<void> TablePart::push(protocol::PushRequest request, Segments segments,
         fmt::format("{} rows of {} floats make {} bytes of log; at most {} fit in a record", count,
                     spec_.width, push_record_bytes(count, spec_.width), max_record_bytes),
         "send fewer rows at once");
+  context_->note_batch(segments.size_bytes());
   if (!context_->log->has_room()) co_await context_->log->room();
   if (const auto worker = request.worker())
     context_->clocks.tick(worker->job(), worker->worker(), worker->clock());

@@ -62,7 +62,7 @@ class Worker {
         hooks_(std::move(hooks)),
         model_(std::make_shared<const Model>(std::move(model))),
         node_(node),
-        client_(node_, {.coordinator = net::Endpoint::parse("tcp://" + options_.coordinator_addr),
+        client_(node_, {.coordinator = options_.transport.endpoint(options_.coordinator_addr),
                         .observer = hooks_.observer}),
         score_(score_window),
         terminal_(::isatty(STDERR_FILENO) == 1) {
@@ -291,6 +291,8 @@ class Worker {
     const auto rows =
         std::make_shared<const std::vector<float>>(co_await client_.pull(table_, ids, step));
     if (hooks_.think > Duration::zero()) co_await sleep_for(hooks_.think);
+    largest_batch_bytes_ = std::max<std::uint64_t>(
+        largest_batch_bytes_, ids.size() * sizeof(std::uint64_t) + rows->size() * sizeof(float));
     Learnt learnt = co_await offload([model, batch, rows] {
       Learnt result;
       result.gradients.resize(rows->size());
@@ -395,6 +397,8 @@ class Worker {
                                       : fmt::format(", its last loss {:.4f}, AUC {:.4f}",
                                                     score_.loss(), score_.auc()));
     }
+    if (const auto advice = pool_advice(options_.transport, largest_batch_bytes_); !advice.empty())
+      text += advice + "\n";
     if (done_)
       text += fmt::format(
           "score it: hyperframes_worker --evaluate --coordinator_addr {} --data_dir "
@@ -435,7 +439,7 @@ class Worker {
   std::unique_ptr<Ledger> ledger_;
   std::optional<protocol::JobTerms> terms_;
   RunningScore score_;
-  std::uint64_t clock_ = 0, samples_ = 0, pushed_ = 0;
+  std::uint64_t clock_ = 0, samples_ = 0, pushed_ = 0, largest_batch_bytes_ = 0;
   std::uint32_t epoch_ = 0, unit_ = 0, batch_ = 0;  // batches of the unit below batch_ are done
   bool evicted_ = false, ended_ = false, done_ = false;
   bool came_late_ = false;  // the job was done when it joined
@@ -471,9 +475,11 @@ int run_worker(WorkerOptions options) try {
   runtime_options.shards = 1;
   runtime_options.pin_threads = bind_to_cores(options.cores, runtime_options.shards);
   Runtime runtime(runtime_options);
-  Node node(runtime, {.name = options.name,
-                      .network = options.security.network(),
-                      .http_address = options.http_addr});
+  net::Network::Options network = options.security.network();
+  options.transport.apply(network);
+  Node node(
+      runtime,
+      {.name = options.name, .network = std::move(network), .http_address = options.http_addr});
   if (const auto page = node.http_address(); !page.empty())
     log::info("shows what it does at http://" + page);
   // A worker belongs to its shard: made, used, asked to stop and destroyed there.

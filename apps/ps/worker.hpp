@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <hyperframes/apps/ps/security.hpp>
+#include <hyperframes/apps/ps/transport.hpp>
 #include <string>
 
 namespace hyperframes::ps {
@@ -33,6 +34,7 @@ struct WorkerOptions {
   bool json = false;
   std::string cores{};  ///< "0-3,8": its shard is bound to the first; empty: to none.
   SecurityOptions security{};
+  TransportOptions transport{};
   std::string http_addr{};  ///< Node::Options::http_address; empty: no page.
 };
 
