@@ -1,0 +1,60 @@
+#include <hyperframes/apps/sim/detail/scenarios.hpp>
+#include <hyperframes/apps/sim/scenario.hpp>
+#include <hyperframes/apps/sim/shrink.hpp>
+#include <hyperframes/runtime/error.hpp>
+
+namespace hyperframes::sim {
+
+const std::vector<std::unique_ptr<const Scenario>>& scenarios() {
+  static const auto all = [] {
+    std::vector<std::unique_ptr<const Scenario>> list;
+    list.push_back(detail::make_parameter_server());
+    list.push_back(detail::make_power_loss());
+    list.push_back(detail::make_sessions());
+    list.push_back(detail::make_supervision());
+    list.push_back(detail::make_idle());
+    return list;
+  }();
+  return all;
+}
+
+const Scenario& find_scenario(const std::string& name) {
+  std::string names;
+  for (const auto& each : scenarios()) {
+    if (each->name() == name) return *each;
+    names += (names.empty() ? "" : ", ") + each->name();
+  }
+  throw Error(Errc::not_found, "run the scenario '" + name + "'", "there is none of that name",
+              "choose one of: " + names);
+}
+
+Shrunk shrink_run(const Scenario& scenario, RunOptions options, const RunReport& failed,
+                  std::size_t most_runs) {
+  Shrunk shrunk{{}, failed, 0};
+  const std::vector<std::size_t> given = options.faults.value_or([&] {
+    std::vector<std::size_t> all(failed.plan.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    return all;
+  }());
+  const auto chosen = [&](const std::vector<std::size_t>& places) {
+    std::vector<std::size_t> of_plan;
+    for (const std::size_t place : places) of_plan.push_back(given[place]);
+    return of_plan;
+  };
+  shrunk.places = given;
+  shrink(
+      given.size(),
+      [&](const std::vector<std::size_t>& places) {
+        options.faults = chosen(places);
+        ++shrunk.runs;
+        RunReport report = scenario.run(options);
+        if (!report.violation) return false;
+        shrunk.places = *options.faults;
+        shrunk.report = std::move(report);
+        return true;
+      },
+      most_runs);
+  return shrunk;
+}
+
+}  // namespace hyperframes::sim
