@@ -25,5 +25,6 @@ void add_events_command(CLI::App& app);
 void add_top_command(CLI::App& app);
 void add_perf_command(CLI::App& app);
 void add_doctor_command(CLI::App& app);
+void add_sim_command(CLI::App& app);
 
 }  // namespace hyperframes::tools

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   tools::add_top_command(app);
   tools::add_perf_command(app);
   tools::add_doctor_command(app);
+  tools::add_sim_command(app);
   try {
     return hyperframes::ps::parse_command_line(app, argc, argv).value_or(0);
   } catch (const std::filesystem::filesystem_error& error) {
