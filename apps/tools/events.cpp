@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -117,12 +120,19 @@ class EventPrinter {
   bool first_look_ = true;
 };
 
+/// As after `| head -1`. A write would end the program, but there may be none for a long time.
+bool nobody_reads() {
+  pollfd out{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return ::poll(&out, 1, 0) > 0 && (out.revents & POLLERR) != 0;
+}
+
 void show_events(const EventsFlags& flags) {
   EventPrinter printer(flags);
   printer.print_new();
   bool answers = true;
   while (flags.follow) {
     std::this_thread::sleep_for(std::chrono::duration<double>(flags.interval_s));
+    if (nobody_reads()) return;
     try {
       printer.print_new();
       answers = true;

@@ -100,6 +100,17 @@ TEST_CASE("followed, events are printed as they come") {
   CHECK(contains(outcome.text, "\"number\":2"));
 }
 
+TEST_CASE("followed events end when nobody reads them any more, also if none come") {
+  Supervised program;
+  const WorkFolder folder;
+  program.restart();
+  const Outcome outcome =
+      run(folder, "(timeout 60 hyperframes events --follow --interval 0.05 " + program.address() +
+                      "; echo $? > ended) | head -1; cat ended");
+  INFO(outcome.text);
+  CHECK(contains(outcome.text, "\n0\n"));
+}
+
 TEST_CASE("all events of a process that was started anew are shown, and that it was") {
   auto program = std::make_unique<Supervised>();
   const std::string address = program->address();
