@@ -14,6 +14,19 @@
 namespace hyperframes::tools {
 namespace {
 
+/// People paste what stands in a browser.
+std::string without_url(std::string address) {
+  if (const auto scheme = address.find("://"); scheme != std::string::npos) {
+    if (address.substr(0, scheme) != "http")
+      throw Error(Errc::invalid_argument, "ask the node at '" + address + "'",
+                  "a node's page is plain HTTP, not '" + address.substr(0, scheme) + "'",
+                  "give HOST:PORT, or http://HOST:PORT");
+    address.erase(0, scheme + 3);
+  }
+  if (const auto path = address.find('/'); path != std::string::npos) address.erase(path);
+  return address;
+}
+
 net::Endpoint checked(const std::string& address) {
   const bool has_port = address.find(':') != std::string::npos && !address.ends_with(']');
   auto endpoint = net::Endpoint::parse("tcp://" + address);
@@ -52,7 +65,7 @@ class WithoutBrokenPipes {
 
 std::string text_of(httplib::Error error) {
   switch (error) {
-    case httplib::Error::Connection: return "nobody answers there";
+    case httplib::Error::Connection: return "nobody answers there, or there is no such host";
     case httplib::Error::Read: return "the answer did not come in time, or broke off";
     case httplib::Error::Canceled: return "the answer is too large, or takes too long";
     default: return httplib::to_string(error);
@@ -68,9 +81,9 @@ struct PageReader::Client : httplib::Client {
   using httplib::Client::Client;
 };
 
-PageReader::PageReader(const std::string& address) : address_(address) {
+PageReader::PageReader(const std::string& address) : address_(without_url(address)) {
   constexpr int connect_seconds = 2, answer_seconds = 5;  // a node waits 2 s for a stuck shard
-  const net::Endpoint endpoint = checked(address);
+  const net::Endpoint endpoint = checked(address_);
   client_ = std::make_unique<Client>(endpoint.host, endpoint.port);
   client_->set_connection_timeout(connect_seconds, 0);
   client_->set_read_timeout(answer_seconds, 0);
@@ -104,7 +117,9 @@ void PageReader::stop() noexcept { client_->stop(); }
 
 struct PageReader::Client {};
 
-PageReader::PageReader(const std::string& address) : address_(address) { checked(address); }
+PageReader::PageReader(const std::string& address) : address_(without_url(address)) {
+  checked(address_);
+}
 
 std::string PageReader::get(const std::string& path) {
   throw Error(Errc::unsupported, "ask the node at http://" + address_ + path,

@@ -13,7 +13,8 @@ namespace hyperframes::tools {
 /// One `get` at a time.
 class PageReader {
  public:
-  /// Throws Errc::invalid_argument unless `address` is HOST:PORT.
+  /// Throws Errc::invalid_argument unless `address` is HOST:PORT, or begins as a URL of a page,
+  /// http://HOST:PORT.
   explicit PageReader(const std::string& address);
   ~PageReader();
   PageReader(const PageReader&) = delete;

@@ -68,7 +68,8 @@ TEST_CASE("events are shown with their times, or as lines of JSON, from a number
   INFO(text);
   CHECK(contains(text, ":"));
   CHECK(contains(text, "  shard 0  actor 'pool' is restarted by hand\n"));
-  const Outcome lines = succeed(folder, "hyperframes events --json --after 1 " + program.address());
+  const Outcome lines = succeed(
+      folder, "hyperframes events --json --after 1 http://" + program.address() + "/metrics");
   const auto event = nlohmann::json::parse(lines.text);  // one
   CHECK(event.at("number") == 2);
   CHECK(event.at("decision") == "restart");
@@ -156,4 +157,10 @@ TEST_CASE("who does not answer is named, and so is what is no node") {
   const Outcome nobody = run(folder, "hyperframes events 127.0.0.1:1");
   CHECK(nobody.status == 1);
   CHECK(contains(nobody.text, "ask the node at http://127.0.0.1:1/events"));
+  for (const std::string command : {"events", "actors"}) {
+    const Outcome link = run(folder, "hyperframes " + command + " http://127.0.0.1:1/metrics");
+    CHECK(contains(link.text, "ask the node at http://127.0.0.1:1/" + command));
+    const Outcome other = run(folder, "hyperframes " + command + " tcp://127.0.0.1:1");
+    CHECK(contains(other.text, "give HOST:PORT, or http://HOST:PORT"));
+  }
 }
