@@ -244,8 +244,9 @@ void Children::tell_to_end(Child& place) noexcept {
   supervisor_.home->tell_to_suspend(place.address);
 }
 
+// Who was woken before the supervisor began to end was not cancelled: it must begin nobody.
 Task<void> Children::run_round() {
-  while (true) {
+  while (supervisor_.accepts()) {
     if (ending_) {
       if (const Place last = last_to_end()) {
         tell_to_end(*last);
@@ -294,7 +295,12 @@ Task<bool> Children::spawn_in_round(Place place) {
   co_return !failure || take_failed_start(place, failure);
 }
 
+void Children::require_alive(const std::string& tried) const {
+  if (!supervisor_.accepts()) throw Error(Errc::actor_down, tried, "its supervisor ends");
+}
+
 Task<Address> Children::spawn(Place place) {
+  require_alive("start child '" + place->name + "'");
   std::exception_ptr failure;
   try {
     co_return co_await spawn_child(supervisor_.home->core, place->spec->options(),
@@ -366,6 +372,7 @@ Task<ActorRef> Children::restart(std::string name) {
     Child& child;
   } by_hand(*place);
   for (bool told = false; true;) {
+    require_alive("restart child '" + name + "'");
     if (place->stopped || !place->listed)
       throw Error(Errc::actor_down, "restart child '" + name + "'", "it was stopped meanwhile");
     const bool lives = place->state == State::running || place->state == State::starting;

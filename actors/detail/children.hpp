@@ -121,6 +121,8 @@ class Children {
   void record_end(SupervisionEvent event) noexcept;
   void take_along(const Place& failed, SupervisionEvent event) noexcept;
   bool take_failed_start(const Place& place, const std::exception_ptr& failure);
+  /// Throws if the supervisor ends: nobody begins any more.
+  void require_alive(const std::string& tried) const;
   Task<Address> spawn(Place place);
   Task<ActorRef> start_again(Place place);
   void record_by_hand(const Child& place, Address actor, Decision decision);

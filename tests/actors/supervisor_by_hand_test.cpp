@@ -285,6 +285,27 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a child that is given up while it is restarted by hand begins no other life") {
+  for (const unsigned shard : {0u, 1u}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      hf::Supervision plan;
+      const hf::RestartPolicy usual{.kind = hf::Restart::permanent};
+      plan.children = {worker(journal, named("a")),
+                       worker(journal, named("b", usual, shard), {.bad_starts = 4})};
+      const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+      journal.lines.clear();
+      CHECK(co_await code_of(root.restart("b", soon())) == Errc::actor_down);
+      const auto down = co_await world.node.join(root, hf::after(60s));
+      CHECK(down.text == "child 'b' was given up after 3 restarts in 5 s: b does not start");
+      CHECK(text(journal) == "-b ?b ?b ?b ?b -a");
+    });
+    CHECK(journal.numbers["starts of b"] == 5);
+  }
+}
+
 TEST_CASE("a temporary child is not restarted by hand") {
   Log log;
   Journal journal;

@@ -557,6 +557,24 @@ TEST_CASE("a child that fails to start again uses up its restarts, and then fail
   }
 }
 
+TEST_CASE("when a child is given up, none of those that waited for it begins again") {
+  Log log;
+  Journal journal;
+  World world(2);
+  world.run([&]() -> Task<void> {
+    const hf::RestartPolicy never{.kind = hf::Restart::permanent, .intensity = 0};
+    hf::Supervision plan{.strategy = Strategy::one_for_all};
+    plan.children = {worker(journal, named("a", never), {.bad_starts = 1}),
+                     worker(journal, named("b"))};
+    const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+    journal.lines.clear();
+    co_await crash(&world, "b");
+    const auto down = co_await world.node.join(root, hf::after(60s));
+    CHECK(down.reason == ExitReason::crashed);
+    CHECK(text(journal) == "!b -a ?a");
+  });
+}
+
 TEST_CASE("those who are restarted together pause as long as the one that crashed has to") {
   Log log;
   Journal journal;
