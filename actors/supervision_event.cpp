@@ -35,6 +35,9 @@ double in_ms(Duration span) { return std::chrono::duration<double, std::milli>(s
 std::string id_text(std::uint64_t id) { return fmt::format("{:016x}", id); }
 
 std::string by_hand_text(const SupervisionEvent& event, const std::string& who) {
+  if (event.reason == ExitReason::crashed)
+    return "actor " + who + " was to be restarted by hand, but does not start: " + event.text +
+           "; it stays down";
   const bool restarts = event.decision == Decision::restart;
   return "actor " + who + (restarts ? " is restarted by hand" : " is stopped by hand");
 }

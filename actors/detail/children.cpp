@@ -182,14 +182,13 @@ void Children::take_along(const Place& failed, SupervisionEvent event) noexcept 
 bool Children::take_failed_start(const Place& place, const std::exception_ptr& failure) {
   if (place->stopped || !place->listed) return true;
   const RestartPolicy& policy = place->spec->options().restart;
-  const unsigned shard = place->spec->options().shard;
   SupervisionEvent event;
   event.at = supervisor_.home->shard.now();
   const bool again = place->budget.take(policy, event.at);
   event.decision = again ? Decision::restart : Decision::give_up;
   event.actor = place->down.id;
   event.name = place->name;
-  event.shard = shard == this_shard ? supervisor_.home->shard.index() : shard;
+  event.shard = shard_of(*place);
   event.supervisor = supervisor_.id;
   event.strategy = strategy_;
   event.reason = again ? ExitReason::crashed : ExitReason::exhausted;
@@ -315,10 +314,9 @@ Task<Address> Children::spawn(Place place) {
 
 // ---- by hand ----------------------------------------------------------------
 
-void Children::record_by_hand(const Child& place, Address actor, Decision decision) {
+SupervisionEvent Children::event_by_hand(const Child& place, Address actor) const {
   SupervisionEvent event;
   event.at = supervisor_.home->shard.now();
-  event.decision = decision;
   event.by_hand = true;
   event.actor = actor.id;
   event.name = place.name;
@@ -326,7 +324,30 @@ void Children::record_by_hand(const Child& place, Address actor, Decision decisi
   event.supervisor = supervisor_.id;
   event.strategy = strategy_;
   event.reason = ExitReason::stopped;
+  return event;
+}
+
+void Children::record_by_hand(const Child& place, Address actor, Decision decision) {
+  SupervisionEvent event = event_by_hand(place, actor);
+  event.decision = decision;
   supervisor_.home->core.record(std::move(event));
+}
+
+// Who asked is told as well; but others read the events, and it is down.
+void Children::record_failed_start(const Child& place, const std::exception_ptr& failure) {
+  if (place.stopped || !supervisor_.accepts()) return;  // it was ended, and so did not fail
+  SupervisionEvent event = event_by_hand(place, {});
+  event.actor = place.down.id;
+  event.shard = shard_of(place);
+  event.reason = ExitReason::crashed;
+  event.text = text_of(failure);
+  event.causes = {{event.actor, event.name, event.reason, event.text}};
+  supervisor_.home->core.record(std::move(event));
+}
+
+unsigned Children::shard_of(const Child& place) const noexcept {
+  const unsigned shard = place.spec->options().shard;
+  return shard == this_shard ? supervisor_.home->shard.index() : shard;
 }
 
 Task<ActorRef> Children::add(ChildSpec spec) {
@@ -381,7 +402,7 @@ Task<ActorRef> Children::restart(std::string name) {
     } else if (place->state == State::running && told) {
       co_return reference_to(place->address);
     } else if (place->state == State::ended) {
-      co_return reference_to(co_await spawn(place));
+      co_return reference_to(co_await spawn_by_hand(place));
     } else if (place->state == State::held) {
       revive(*place);
       told = true;
@@ -392,10 +413,19 @@ Task<ActorRef> Children::restart(std::string name) {
   }
 }
 
+Task<Address> Children::spawn_by_hand(Place place) {
+  try {
+    co_return co_await spawn(place);
+  } catch (...) {
+    record_failed_start(*place, std::current_exception());
+    throw;
+  }
+}
+
 Task<ActorRef> Children::start_again(Place place) {
   const bool was_stopped = std::exchange(place->stopped, false);
   try {
-    const Address made = co_await spawn(place);
+    const Address made = co_await spawn_by_hand(place);
     record_by_hand(*place, made, Decision::restart);
     co_return reference_to(made);
   } catch (...) {

@@ -125,7 +125,11 @@ class Children {
   void require_alive(const std::string& tried) const;
   Task<Address> spawn(Place place);
   Task<ActorRef> start_again(Place place);
+  Task<Address> spawn_by_hand(Place place);
+  SupervisionEvent event_by_hand(const Child& place, Address actor) const;
   void record_by_hand(const Child& place, Address actor, Decision decision);
+  void record_failed_start(const Child& place, const std::exception_ptr& failure);
+  unsigned shard_of(const Child& place) const noexcept;
 
   /// Has it done, if it is not being done.
   void begin_round() noexcept;

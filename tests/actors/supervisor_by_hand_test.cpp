@@ -25,6 +25,15 @@ Task<SupervisorRef> family(World* world, Journal* journal, Strategy strategy) {
   co_return root;
 }
 
+Task<bool> fails(Task<hf::ActorRef> asked) {
+  try {
+    co_await std::move(asked);
+  } catch (const std::runtime_error&) {
+    co_return true;
+  }
+  co_return false;
+}
+
 Task<void> restart(SupervisorRef root, std::string name) { co_await root.restart(name, soon()); }
 
 }  // namespace
@@ -276,12 +285,11 @@ TEST_CASE(
     CHECK(text(journal) == "?a !b +b");
     co_await root.restart("a");
     CHECK(text(journal) == "?a !b +b +a");
-    // The start that failed was told to who asked for it: nothing was decided.
     const auto seen = world.node.events();
-    REQUIRE(seen.events.size() == 3);
-    CHECK(seen.events[2].to_string() == "actor 'a' is restarted by hand");
-    CHECK(seen.events[2].actor == ref(world, "a").id());
-    CHECK(seen.events[2].shard == 1);
+    REQUIRE(seen.events.size() == 4);
+    CHECK(seen.events[3].to_string() == "actor 'a' is restarted by hand");
+    CHECK(seen.events[3].actor == ref(world, "a").id());
+    CHECK(seen.events[3].shard == 1);
   });
 }
 
@@ -303,6 +311,41 @@ TEST_CASE("a child that is given up while it is restarted by hand begins no othe
       CHECK(text(journal) == "-b ?b ?b ?b ?b -a");
     });
     CHECK(journal.numbers["starts of b"] == 5);
+  }
+}
+
+TEST_CASE("a child that fails to start by hand is an event, which says why it is down") {
+  for (const unsigned shard : {0u, 1u}) {
+    Log log;
+    Journal journal;
+    World world(2);
+    world.run([&, shard]() -> Task<void> {
+      hf::Supervision plan;
+      plan.children = {
+          worker(journal, named("a", permanent, shard), {.bad_starts = 1}),
+          worker(journal, named("b", transient, shard), {.ends_in = 1s, .bad_starts = 1})};
+      const auto root = co_await world.node.spawn<hf::Supervisor>("root", std::move(plan));
+      co_await root.stop("a");
+      CHECK(co_await fails(root.restart("a")));
+      CHECK((co_await root.children())[0].state == State::ended);
+      auto seen = world.node.events(1);
+      REQUIRE(seen.events.size() == 1);
+      CHECK(seen.events[0].decision == hf::Decision::end);
+      CHECK(seen.events[0].reason == ExitReason::crashed);
+      CHECK(seen.events[0].shard == shard);
+      CHECK(seen.events[0].to_string() ==
+            "actor 'a' was to be restarted by hand, but does not start: a does not start; it stays "
+            "down");
+      // One that ends by itself before it is told to.
+      co_await tell(ref(world, "b"), "finish");
+      co_await hf::sleep_for(100ms);
+      CHECK(co_await fails(root.restart("b")));
+      seen = world.node.events(2);
+      REQUIRE(!seen.events.empty());
+      CHECK(seen.events.back().to_string() ==
+            "actor 'b' was to be restarted by hand, but does not start: b does not start; it stays "
+            "down");
+    });
   }
 }
 
