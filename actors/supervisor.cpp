@@ -26,8 +26,8 @@ struct Answer {
 template <class Value>
 class Answering {
  public:
-  Answering(std::shared_ptr<Answer<Value>> answer, const char* tried) noexcept
-      : answer_(std::move(answer)), tried_(tried) {}
+  Answering(std::shared_ptr<Answer<Value>> answer, std::string tried) noexcept
+      : answer_(std::move(answer)), tried_(std::move(tried)) {}
   Answering(Answering&&) noexcept = default;
   ~Answering() {
     if (!answer_) return;
@@ -40,7 +40,7 @@ class Answering {
 
  private:
   std::shared_ptr<Answer<Value>> answer_;
-  const char* tried_;
+  std::string tried_;
 };
 
 template <class Value, class Function>
@@ -54,7 +54,7 @@ Task<void> carry_out(ActorCell* supervisor, Function function, Answering<Value> 
 }
 
 template <class Value, class Function>
-Task<Value> ask_here(Address to, Function function, const char* tried, Time deadline) {
+Task<Value> ask_here(Address to, Function function, std::string tried, Time deadline) {
   ActorCell& cell = *to.cell;
   const bool there = cell.id == to.id && (cell.phase == ActorCell::Phase::open ||
                                           cell.phase == ActorCell::Phase::starting);
@@ -76,19 +76,26 @@ Task<Value> ask_here(Address to, Function function, const char* tried, Time dead
 
 /// Calls `function(children)`, which returns a Task, as a turn of the supervisor.
 template <class Value, class Function>
-Task<Value> ask(ActorRef supervisor, const char* tried, Within within, Function function) {
+Task<Value> ask(ActorRef supervisor, std::string tried, Within within, Function function) {
   const Destination to = supervisor.destination();
   if (!to.cell)
     throw Error(Errc::invalid_argument, tried,
                 to.id ? "the supervisor runs in another process" : "the reference is empty",
                 "ask a supervisor of this process");
   const Time deadline = resolve(within);
-  co_return co_await call_on(
-      to.cell->home->shard,
-      [to = Address{to.cell, to.id}, function = std::move(function), tried, deadline] {
-        return ask_here<Value>(to, function, tried, deadline);
-      },
-      deadline);
+  try {
+    co_return co_await call_on(
+        to.cell->home->shard,
+        [to = Address{to.cell, to.id}, function = std::move(function), tried, deadline] {
+          return ask_here<Value>(to, function, tried, deadline);
+        },
+        deadline);
+  } catch (const Error& error) {
+    // What a child's start threw may say the same, of a wait of its own.
+    if (!error.is(Errc::deadline_exceeded) || Clock::now() < deadline) throw;
+  }
+  throw Error(Errc::deadline_exceeded, tried, "it was not done when the deadline passed",
+              "it goes on; give more time where a child's start or end takes longer");
 }
 
 Task<std::vector<ChildState>> list(Children* children) { co_return children->list(); }
@@ -106,27 +113,27 @@ const ChildSpec& checked(const ChildSpec& spec) {
 
 Task<ActorRef> SupervisorRef::add(ChildSpec spec, Within within) const {
   detail::checked(spec);
-  return detail::ask<ActorRef>(
-      *this, "add a child to a supervisor", within,
-      [spec = std::move(spec)](detail::Children& children) { return children.add(spec); });
+  return detail::ask<ActorRef>(*this, "add child '" + spec.options().name + "' to a supervisor",
+                               within,
+                               [spec](detail::Children& children) { return children.add(spec); });
 }
 
 Task<Down> SupervisorRef::stop(std::string name, Within within) const {
   return detail::ask<Down>(
-      *this, "stop a supervisor's child", within,
-      [name = std::move(name)](detail::Children& children) { return children.stop(name, false); });
+      *this, "stop child '" + name + "' of a supervisor", within,
+      [name](detail::Children& children) { return children.stop(name, false); });
 }
 
 Task<Down> SupervisorRef::remove(std::string name, Within within) const {
   return detail::ask<Down>(
-      *this, "remove a supervisor's child", within,
-      [name = std::move(name)](detail::Children& children) { return children.stop(name, true); });
+      *this, "remove child '" + name + "' of a supervisor", within,
+      [name](detail::Children& children) { return children.stop(name, true); });
 }
 
 Task<ActorRef> SupervisorRef::restart(std::string name, Within within) const {
   return detail::ask<ActorRef>(
-      *this, "restart a supervisor's child", within,
-      [name = std::move(name)](detail::Children& children) { return children.restart(name); });
+      *this, "restart child '" + name + "' of a supervisor", within,
+      [name](detail::Children& children) { return children.restart(name); });
 }
 
 Task<std::vector<ChildState>> SupervisorRef::children(Within within) const {

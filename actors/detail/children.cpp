@@ -367,7 +367,8 @@ Task<ActorRef> Children::add(ChildSpec spec) {
 
 Task<Down> Children::stop(std::string name, bool forget) {
   const Place place = find(name, forget ? "remove child" : "stop child");
-  if (place->state != State::ended) record_by_hand(*place, place->address, Decision::end);
+  if (place->state != State::ended && !place->stopped)
+    record_by_hand(*place, place->address, Decision::end);
   place->stopped = true;
   place->in_round = false;
   for (Address told; place->state != State::ended;) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hyperframes/actors/supervisor.hpp>
+#include <hyperframes/runtime/combinators.hpp>
 #include <hyperframes/runtime/scope.hpp>
 
 #include "support.hpp"
@@ -14,8 +15,10 @@ inline int micros(hf::Time at) {
 
 struct Habits {
   hf::Duration starts_in{}, ends_in{};
-  int bad_starts = 0;         ///< So many of its starts fail, the first one excepted,
-  bool never_starts = false;  ///< or all.
+  int bad_starts = 0;          ///< So many of its starts fail, the first one excepted,
+  bool never_starts = false;   ///< or all.
+  hf::Duration restarts_in{};  ///< As `starts_in`, for all starts but the first one.
+  bool deaf = false;           ///< No cancellation interrupts a start.
 };
 
 /// Writes "+name" when it has started, "!name" when it crashes, "-name" when it ends in order.
@@ -31,7 +34,10 @@ class Worker final : public demo::OtherCounter::Actor {
     begun_ = true;
     const int start = ++starts(name_);
     if (++alive(name_) > 1) write("two lives of ");
-    if (habits_.starts_in > hf::Duration::zero()) co_await hf::sleep_for(habits_.starts_in);
+    const hf::Duration takes =
+        start > 1 ? habits_.starts_in + habits_.restarts_in : habits_.starts_in;
+    if (takes > hf::Duration::zero() && habits_.deaf) co_await hf::shielded(nap(takes));
+    if (takes > hf::Duration::zero() && !habits_.deaf) co_await hf::sleep_for(takes);
     if (habits_.never_starts || (start > 1 && start <= 1 + habits_.bad_starts)) {
       write("?");
       throw std::runtime_error(name_ + " does not start");
@@ -57,6 +63,7 @@ class Worker final : public demo::OtherCounter::Actor {
   }
 
  private:
+  static hf::Task<void> nap(hf::Duration span) { co_await hf::sleep_for(span); }
   int& starts(const std::string& name) { return journal_->numbers["starts of " + name]; }
   int& alive(const std::string& name) { return journal_->numbers["lives of " + name]; }
   void write(const std::string& what) { journal_->lines.push_back(what + name_); }

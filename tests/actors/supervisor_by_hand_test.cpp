@@ -314,6 +314,62 @@ TEST_CASE("a child that is given up while it is restarted by hand begins no othe
   }
 }
 
+TEST_CASE("a child that hangs while it starts is stopped, and its name is free") {
+  for (const unsigned shard : {0u, 1u}) {
+    for (const bool deaf : {false, true}) {
+      CAPTURE(shard, deaf);
+      Log log;
+      Journal journal;
+      World world(2);
+      world.run([&, shard, deaf]() -> Task<void> {
+        const auto root = co_await family(&world, &journal, Strategy::one_for_one);
+        hf::SpawnOptions options = named("slow", temporary, shard);
+        options.shutdown = 300ms;
+        const auto slow = worker(journal, options, {.starts_in = 1h, .deaf = deaf});
+        CHECK(co_await code_of(root.add(slow, hf::within(500ms))) == Errc::deadline_exceeded);
+        const auto down = co_await root.stop("slow", hf::within(1s));
+        CHECK(down.reason == ExitReason::stopped);
+        CHECK(down.text == (deaf ? "destroyed, since they had not ended in time: 'slow'" : ""));
+        CHECK((co_await root.children()).size() == 2);
+        co_await root.add(worker(journal, options));
+      });
+    }
+  }
+}
+
+TEST_CASE("a child that hangs while it starts again is stopped and removed") {
+  for (const auto strategy : {Strategy::one_for_one, Strategy::one_for_all}) {
+    for (const bool by_hand : {false, true}) {
+      for (const bool deaf : {false, true}) {
+        CAPTURE(hf::name(strategy), by_hand, deaf);
+        Log log;
+        Journal journal;
+        World world(2);
+        world.run([&, strategy, by_hand, deaf]() -> Task<void> {
+          const auto root = co_await family(&world, &journal, strategy);
+          hf::SpawnOptions options = named("slow", permanent, 1);
+          options.shutdown = 300ms;
+          co_await root.add(worker(journal, options, {.restarts_in = 1h, .deaf = deaf}));
+          if (by_hand) {
+            CHECK(co_await code_of(root.restart("slow", hf::within(500ms))) ==
+                  Errc::deadline_exceeded);
+          } else {
+            co_await crash(&world, "slow");
+          }
+          const auto down = co_await root.stop("slow", hf::within(1s));
+          CHECK(down.reason == ExitReason::stopped);
+          CHECK((co_await root.children())[2].state == State::ended);
+          CHECK(co_await code_of(root.restart("slow", hf::within(500ms))) ==
+                Errc::deadline_exceeded);
+          co_await root.remove("slow", hf::within(1s));
+          co_await root.add(worker(journal, options));
+          CHECK(co_await add(ref(world, "a"), 1) == 1);
+        });
+      }
+    }
+  }
+}
+
 TEST_CASE("a child that fails to start by hand is an event, which says why it is down") {
   for (const unsigned shard : {0u, 1u}) {
     Log log;
@@ -404,10 +460,19 @@ TEST_CASE("a child that takes longer to end than the asker waits is stopped all 
     hf::SpawnOptions options = named("slow");
     options.shutdown = 10s;
     co_await root.add(worker(journal, std::move(options), {.ends_in = 3s}));
-    CHECK(co_await code_of(root.remove("slow", hf::within(1s))) == Errc::deadline_exceeded);
+    std::string what;
+    try {
+      co_await root.remove("slow", hf::within(1s));
+    } catch (const hf::Error& error) {
+      what = error.what();
+    }
+    CHECK(what.find("remove child 'slow' of a supervisor: it was not done when the deadline "
+                    "passed") != std::string::npos);
+    CHECK(co_await code_of(root.stop("slow", hf::within(1s))) == Errc::deadline_exceeded);
     co_await hf::sleep_for(3s);
     CHECK(journal.lines.back() == "-slow");
     CHECK((co_await root.children()).size() == 2);
+    CHECK(world.node.events().events.size() == 1);  // asked for twice, decided once
   });
 }
 
