@@ -42,12 +42,22 @@ std::string by_hand_text(const SupervisionEvent& event, const std::string& who) 
   return "actor " + who + (restarts ? " is restarted by hand" : " is stopped by hand");
 }
 
+/// Ids are not quoted: elsewhere in a line they are not either.
+std::string siblings_text(const std::vector<std::string>& siblings) {
+  std::string text;
+  for (const std::string& each : siblings) {
+    const bool id =
+        each.size() == 16 && each.find_first_not_of("0123456789abcdef") == std::string::npos;
+    text += (text.empty() ? "" : ", ") + (id ? each : "'" + each + "'");
+  }
+  return text;
+}
+
 std::string restart_text(const SupervisionEvent& event, const std::string& what) {
   std::string text = fmt::format("{}; restart {} of {} in {:g} ms", what, event.restarts,
                                  event.intensity, in_ms(event.pause));
   if (event.along.empty()) return text;
-  text += ", with ";
-  for (std::size_t i = 0; i < event.along.size(); ++i) text += (i ? ", " : "") + event.along[i];
+  text += ", with " + siblings_text(event.along);
   return text + " (" + std::string(name(event.strategy)) + ")";
 }
 

@@ -58,7 +58,9 @@ struct SupervisionEvent {
   Duration period{};
   Duration pause{};  ///< Before it starts again.
   Strategy strategy = Strategy::one_for_one;
-  std::vector<std::string> along;  ///< Siblings that are restarted with it, the oldest first.
+  /// Siblings that are restarted with it, the oldest first: their names; the ids (16 hexadecimal
+  /// digits) of those that have none.
+  std::vector<std::string> along;
 
   /// One line: "actor 'store' crashed: disk full; restart 1 of 3 in 10 ms, with 'cache'".
   std::string to_string() const;

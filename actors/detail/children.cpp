@@ -163,6 +163,13 @@ void Children::record_end(SupervisionEvent event) noexcept {
   supervisor_.home->core.record(std::move(event));
 }
 
+namespace {
+// As events have it: what their readers look for among `name` and `actor`.
+std::string known_as(const Child& child) {
+  return child.name.empty() ? fmt::format("{:016x}", child.address.id) : child.name;
+}
+}  // namespace
+
 void Children::take_along(const Place& failed, SupervisionEvent event) noexcept {
   pause_ = std::max(pause_, event.pause);
   bool goes_along = strategy_ == Strategy::one_for_all;
@@ -171,7 +178,7 @@ void Children::take_along(const Place& failed, SupervisionEvent event) noexcept 
     if (!goes_along || place->stopped) continue;
     place->in_round = true;
     if (place != failed && place->restart != Restart::temporary)
-      event.along.push_back(title_of(place->name, place->address.id));
+      event.along.push_back(known_as(*place));
   }
   supervisor_.home->core.record(std::move(event));
   ending_ = true;

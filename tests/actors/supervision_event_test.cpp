@@ -65,9 +65,44 @@ TEST_CASE(
     REQUIRE(seen.events.size() == 1);
     CHECK(seen.events[0].supervisor == root.id());
     CHECK(seen.events[0].strategy == Strategy::rest_for_one);
-    CHECK(seen.events[0].along == std::vector<std::string>{"'c'"});
+    CHECK(seen.events[0].along == std::vector<std::string>{"c"});
     CHECK(seen.events[0].to_string() ==
           "actor 'b' crashed: b is broken; restart 1 of 20 in 10 ms, with 'c' (rest_for_one)");
+  });
+}
+
+TEST_CASE("siblings are named in an event as its own actor is, so that programs can join them") {
+  struct Parent final : demo::OtherCounter::Actor {
+    explicit Parent(Journal* journal) : journal(journal) { supervise(Strategy::one_for_all); }
+    Task<void> started() override {
+      co_await spawn<Worker>(named("a"), journal, std::string("a"), Habits());
+      nameless = co_await spawn<Worker>(named(""), journal, std::string("b"), Habits());
+      co_await spawn<Worker>(named("c"), journal, std::string("c"), Habits());
+    }
+    Task<void> add(demo::Named, hf::Reply<demo::Sum> reply) override {
+      reply.send({.total = static_cast<long>(nameless.id())});
+      return {};
+    }
+    Journal* journal;
+    hf::ActorRef nameless;
+  };
+  Log log;
+  Journal journal;
+  World world;
+  world.run([&]() -> Task<void> {
+    const auto parent = co_await world.node.spawn<Parent>("parent", &journal);
+    const auto nameless = static_cast<std::uint64_t>(co_await add(parent, 0));
+    co_await crash(&world, "a");
+    const auto seen = world.node.events();
+    REQUIRE(seen.events.size() == 1);
+    char id[17];
+    std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(nameless));
+    CHECK(seen.events[0].along == std::vector<std::string>{id, "c"});
+    CHECK(seen.events[0].to_string() ==
+          "actor 'a' crashed: a is broken; restart 1 of 20 in 10 ms, with " + std::string(id) +
+              ", 'c' (one_for_all)");
+    CHECK(seen.to_json().find("\"along\":[\"" + std::string(id) + "\",\"c\"]") !=
+          std::string::npos);
   });
 }
 
