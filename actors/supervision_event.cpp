@@ -4,6 +4,7 @@
 
 #include <hyperframes/actors/detail/children.hpp>
 #include <hyperframes/actors/detail/event_json.hpp>
+#include <ranges>
 
 namespace hyperframes {
 
@@ -44,20 +45,23 @@ std::string by_hand_text(const SupervisionEvent& event, const std::string& who) 
 
 /// Ids are not quoted: elsewhere in a line they are not either.
 std::string siblings_text(const std::vector<std::string>& siblings) {
+  constexpr std::size_t most = 20;
   std::string text;
-  for (const std::string& each : siblings) {
+  for (const std::string& each : siblings | std::views::take(most)) {
     const bool id =
         each.size() == 16 && each.find_first_not_of("0123456789abcdef") == std::string::npos;
     text += (text.empty() ? "" : ", ") + (id ? each : "'" + each + "'");
   }
+  if (siblings.size() > most) text += fmt::format(" and {} more", siblings.size() - most);
   return text;
 }
 
 std::string restart_text(const SupervisionEvent& event, const std::string& what) {
   std::string text = fmt::format("{}; restart {} of {} in {:g} ms", what, event.restarts,
                                  event.intensity, in_ms(event.pause));
-  if (event.along.empty()) return text;
-  text += ", with " + siblings_text(event.along);
+  if (event.along.empty() && event.ended.empty()) return text;
+  if (!event.along.empty()) text += ", with " + siblings_text(event.along);
+  if (!event.ended.empty()) text += "; ended for good: " + siblings_text(event.ended);
   return text + " (" + std::string(name(event.strategy)) + ")";
 }
 
@@ -108,6 +112,7 @@ nlohmann::json event_json(const SupervisionEvent& event) {
           {"pause_ms", in_ms(event.pause)},
           {"strategy", name(event.strategy)},
           {"along", event.along},
+          {"ended", event.ended},
           {"line", event.to_string()}};
 }
 

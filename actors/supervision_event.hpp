@@ -61,6 +61,7 @@ struct SupervisionEvent {
   /// Siblings that are restarted with it, the oldest first: their names; the ids (16 hexadecimal
   /// digits) of those that have none.
   std::vector<std::string> along;
+  std::vector<std::string> ended;  ///< Temporary ones, which end for its sake and stay down.
 
   /// One line: "actor 'store' crashed: disk full; restart 1 of 3 in 10 ms, with 'cache'".
   std::string to_string() const;

@@ -176,9 +176,13 @@ void Children::take_along(const Place& failed, SupervisionEvent event) noexcept 
   for (const Place& place : places_) {
     goes_along |= place == failed;
     if (!goes_along || place->stopped) continue;
-    place->in_round = true;
-    if (place != failed && place->restart != Restart::temporary)
+    const bool was_in_round = std::exchange(place->in_round, true);
+    if (place == failed) continue;
+    if (place->restart != Restart::temporary) {
       event.along.push_back(known_as(*place));
+    } else if (!was_in_round) {
+      event.ended.push_back(known_as(*place));
+    }
   }
   supervisor_.home->core.record(std::move(event));
   ending_ = true;

@@ -2,6 +2,7 @@
 #include <hyperframes/actors/supervision_event.hpp>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdio>
 
 #include "family.hpp"
 
@@ -66,8 +67,10 @@ TEST_CASE(
     CHECK(seen.events[0].supervisor == root.id());
     CHECK(seen.events[0].strategy == Strategy::rest_for_one);
     CHECK(seen.events[0].along == std::vector<std::string>{"c"});
+    CHECK(seen.events[0].ended == std::vector<std::string>{"d"});
     CHECK(seen.events[0].to_string() ==
-          "actor 'b' crashed: b is broken; restart 1 of 20 in 10 ms, with 'c' (rest_for_one)");
+          "actor 'b' crashed: b is broken; restart 1 of 20 in 10 ms, with 'c'; ended for good: 'd' "
+          "(rest_for_one)");
   });
 }
 
@@ -104,6 +107,19 @@ TEST_CASE("siblings are named in an event as its own actor is, so that programs 
     CHECK(seen.to_json().find("\"along\":[\"" + std::string(id) + "\",\"c\"]") !=
           std::string::npos);
   });
+}
+
+TEST_CASE(
+    "an event with many siblings is one line that can be read, and names them all in its lists") {
+  hf::SupervisionEvent event;
+  event.decision = Decision::restart;
+  event.name = "a";
+  event.reason = ExitReason::normal;
+  event.intensity = event.restarts = 1;
+  for (int i = 0; i < 23; ++i) event.ended.push_back("t" + std::to_string(i));
+  const std::string line = event.to_string();
+  CHECK(line.starts_with("actor 'a' ended; restart 1 of 1 in 0 ms; ended for good: 't0', 't1', "));
+  CHECK(line.ends_with("'t18', 't19' and 3 more (one_for_one)"));
 }
 
 TEST_CASE("a crash while the supervisor ends is an event and a line in the log, too") {

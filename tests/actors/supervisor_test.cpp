@@ -475,6 +475,7 @@ TEST_CASE("a temporary child that is ended for its siblings' sake does not come 
     journal.lines.clear();
     co_await crash(&world, "a");
     CHECK(text(journal) == "!a -b +a");
+    CHECK(world.node.events().events.at(0).ended == std::vector<std::string>{"b"});
     CHECK(co_await code_of(add(b, 1)) == Errc::actor_down);
     CHECK((co_await root.children()).size() == 1);
   });
