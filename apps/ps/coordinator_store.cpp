@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <hyperframes/apps/ps/coordinator_store.hpp>
 #include <hyperframes/apps/ps/detail/database.hpp>
 #include <hyperframes/runtime/error.hpp>
@@ -8,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -66,6 +69,29 @@ void check_name(std::string_view what, std::string_view name,
   throw Error(Errc::invalid_argument, fmt::format("take the name of a {}", what),
               name.empty() ? "it is empty" : fmt::format("it has {} bytes", name.size()),
               fmt::format("choose one of 1 to {} bytes", limit));
+}
+
+/// Makes the write-ahead log durable as it was read. An earlier process may have ended after a sync
+/// that failed: the kernel then shows, as clean, what the disk has not got, and SQLite takes it for
+/// durable. What is committed behind that would go with it when the power fails.
+void settle_log(Machine& machine, const std::string& path) {
+  std::string log;
+  std::int64_t result = read_all(machine, path, log);
+  if (result == -ENOENT || (result >= 0 && log.empty())) return;
+  if (result >= 0) {
+    const MachineFile file(machine, path, O_WRONLY);
+    result = file.number();
+    for (std::size_t at = 0; result >= 0 && at < log.size();) {
+      const auto rest = std::as_bytes(std::span(log.data() + at, log.size() - at));
+      result = machine.write(file.number(), at, rest);
+      if (result == 0) result = -ENOSPC;
+      if (result > 0) at += static_cast<std::size_t>(result);
+    }
+    if (result >= 0) result = machine.sync(file.number());
+  }
+  if (result < 0)
+    throw Error::system(static_cast<int>(-result), "make the log '" + path + "' durable", {},
+                        "check the disk; nothing that was answered is lost");
 }
 
 std::string difference(const JobDefinition& old, const JobDefinition& wanted) {
@@ -186,6 +212,7 @@ struct CoordinatorStore::State {
 // ---- Opening ------------------------------------------------------------------------------------
 
 void CoordinatorStore::State::open() {
+  settle_log(*options.machine, database.path() + "-wal");
   std::int64_t version = 0;
   {
     auto row = database.query("PRAGMA user_version");
