@@ -42,8 +42,9 @@ function(hyperframes_library name)
   hyperframes_share_library(hyperframes_${name})
   hyperframes_precompile(hyperframes_${name} library)
   if(HYPERFRAMES_INSTALL AND NOT ARG_INTERNAL)
-    hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}"
-                                "${ARG_EXCLUDE};${ARG_OWN_HEADERS}")
+    # An empty pattern among them would match every header.
+    set(not_installed ${ARG_EXCLUDE} ${ARG_OWN_HEADERS})
+    hyperframes_install_library(${name} "${ARG_DEPENDS}" "${ARG_PRIVATE}" "${not_installed}")
   endif()
   if(HYPERFRAMES_FUZZ)
     # libFuzzer steers by the edges that instrumented code reports.
