@@ -20,6 +20,7 @@ class Option;
 namespace hyperframes::ps {
 
 struct SecurityOptions;
+struct TransportOptions;
 
 inline constexpr int usage_error_status = 2;
 
@@ -47,5 +48,9 @@ CLI::Option* take_address(CLI::Option* option);
 
 /// --key_file, --certificate and so on; `options` outlives the parsing.
 void add_security_options(CLI::App& app, SecurityOptions& options);
+/// --rdma, --buffer_pool_size and so on; the same.
+void add_transport_options(CLI::App& app, TransportOptions& options);
+/// --cores, for bind_to_cores: refuses what is no list of cores with the command line.
+void add_core_option(CLI::App& app, std::string& text);
 
 }  // namespace hyperframes::ps

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <set>
 #include <utility>

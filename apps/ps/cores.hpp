@@ -1,7 +1,6 @@
 // The cores that a process's shards run on, as the option --cores of the programs says it.
 //
-//   std::string text;                                  // "0-3,8"; empty: the system decides
-//   add_core_option(app, text);
+//   std::string text = "0-3,8";                                    // empty: the system decides
 //   runtime_options.pin_threads = bind_to_cores(text, shards);     // before any thread starts
 //
 // A process that is bound to the cores of one NUMA node also has its memory there, since memory
@@ -12,14 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace hyperframes::ps {
-
-/// Refuses what is no list of cores with the command line.
-void add_core_option(CLI::App& app, std::string& text);
 
 /// "0-3,8" as {0, 1, 2, 3, 8}, in order and once each. Throws Errc::invalid_argument.
 std::vector<unsigned> parse_cores(std::string_view text);

@@ -1,7 +1,6 @@
 // How the bytes of a cluster's processes travel, as their command lines say it.
 //
-//   TransportOptions transport;
-//   add_transport_options(app, transport);                  // --rdma, --buffer_pool_size, ...
+//   TransportOptions transport{.rdma = true};
 //   node.listen(transport.endpoint("10.0.0.7:6000"));       // rdma:// or tcp://
 //
 // The same options in every program. Where a host or its peer has no RDMA device TCP is used, and
@@ -13,10 +12,6 @@
 #include <hyperframes/net/network.hpp>
 #include <string>
 
-namespace CLI {
-class App;
-}
-
 namespace hyperframes::ps {
 
 struct TransportOptions {
@@ -27,8 +22,6 @@ struct TransportOptions {
   net::Endpoint endpoint(const std::string& address) const;
   void apply(net::Network::Options& network) const;
 };
-
-void add_transport_options(CLI::App& app, TransportOptions& options);
 
 /// A line about the size of the pool, from the largest batch that was moved, in bytes: what would
 /// have been enough, and what was given. Empty without RDMA, or if nothing was moved.
