@@ -2,7 +2,7 @@
 // seed, its calendar is virtual, and SQLite works on the same disk.
 //
 //   SimMachine& machine = node.emplace<SimMachine>(node, seed, calendar_offset);
-//   ps::WorkFolder folder("/work", "ps-0", machine);
+//   ps::WorkFolder folder("/ps", "ps-0", machine);
 #pragma once
 
 #include <functional>

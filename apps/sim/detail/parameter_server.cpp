@@ -27,7 +27,7 @@ constexpr unsigned staleness_bound = 2;
 constexpr Duration think = 850ms;
 constexpr Duration completion_limit = 180s;
 constexpr Duration recovery_limit = 30s;
-const std::string ledger_path = "/work/ledger";
+const std::string ledger_path = "/ps/ledger";
 
 const std::vector<std::string> names = {"coordinator", "ps-0",     "ps-1",   "ps-2",
                                         "worker-0",    "worker-1", "auditor"};
@@ -235,7 +235,7 @@ class Cluster final : public Stage {
   void boot_server(unsigned index) {
     ps::ServerOptions options;
     options.role = index == coordinator ? ps::ServerRole::coordinator : ps::ServerRole::parameters;
-    options.workdir = "/work";
+    options.workdir = "/ps";
     options.name = names[index];
     options.listen = fmt::format("{}:6000", node(index).address().host());
     if (index != coordinator) options.coordinator_addr = address_of_coordinator();
@@ -290,7 +290,7 @@ class Cluster final : public Stage {
     std::string why;
     bool done = false;
     try {
-      process->ground.machine.make_directories("/work");
+      process->ground.machine.make_directories("/ps");
       ps::WorkerProcess worker(std::move(options), training_model(), process->node,
                                {.source = training_data(),
                                 .think = think,

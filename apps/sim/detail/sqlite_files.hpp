@@ -2,7 +2,7 @@
 // syncs and promises, so that torn writes and lost names hit the database as they would there.
 //
 //   SqliteFiles vfs("node-0", files, seed);
-//   sqlite3_open_v2("/work/coordinator.db", &database, flags, vfs.name());
+//   sqlite3_open_v2("/ps/coordinator.db", &database, flags, vfs.name());
 //
 // No locks: a simulated node runs one process. No shared memory: databases are opened with
 // locking_mode = EXCLUSIVE, for which a write-ahead log needs none.
