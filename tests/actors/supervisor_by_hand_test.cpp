@@ -262,8 +262,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE(
-    "a child that fails to start by hand stays down, and its siblings' restarts leave it so") {
+TEST_CASE("a child that fails to start by hand stays down, also when its siblings restart") {
   Log log;
   Journal journal;
   World world(2);

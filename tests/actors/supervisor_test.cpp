@@ -756,10 +756,7 @@ TEST_CASE("dead letters say in words what became of their addressee") {
 
 // ---- whatever happens -------------------------------------------------------
 
-TEST_CASE(
-    "whoever crashes, and whenever, in the end all run again with those who had to, and never "
-    "twice "
-    "at a time") {
+TEST_CASE("whoever crashes, in the end all run again with those who had to, never twice at once") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     Log log;
