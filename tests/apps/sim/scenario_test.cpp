@@ -64,15 +64,15 @@ TEST_CASE("the same seed gives the same trace in every scenario, and another see
 }
 
 TEST_CASE("a parameter server's cluster keeps its promises under faults of all kinds", "[plain]") {
-  run_clean("parameter_server", 1, 12);
+  run_clean("parameter_server", 1, 6);
 }
 
 TEST_CASE("a parameter server's cluster keeps its promises while power and disks fail", "[plain]") {
-  run_clean("power_loss", 1, 10);
+  run_clean("power_loss", 1, 6);
 }
 
 TEST_CASE("sessions keep their order under storms, and notice who is gone", "[plain]") {
-  run_clean("sessions", 1, 20);
+  run_clean("sessions", 1, 10);
 }
 
 TEST_CASE("supervisors keep to their rules while actors throw", "[plain]") {
