@@ -32,7 +32,8 @@ TEST_CASE("hyperframes sim runs a range of seeds, and replays one to the same tr
   CHECK(contains(trace, "trace hash " + first.at("trace_hash").get<std::string>()));
 }
 
-TEST_CASE("hyperframes sim shrinks a failing seed, and prints the line that replays it") {
+TEST_CASE("hyperframes sim shrinks a failing seed, and prints the line that replays it",
+          "[plain]") {
   const WorkFolder folder;
   const std::string plant = " --plant heartbeat-hides-silence=plant";
   const Outcome failed = run(folder, "hyperframes sim --scenario sessions --seeds 1..20" + plant);
