@@ -98,14 +98,11 @@ endfunction()
 # Two libraries of one name can't lie in one folder, so each prefix has them shared or static. Static
 # ones need what they link in any case, so that `pkg-config --libs` is enough for both.
 function(hyperframes_install_pkg_config name depends modules)
-  file(RELATIVE_PATH prefix "/${HYPERFRAMES_PKG_CONFIG_DIR}" "/")
-  string(REGEX REPLACE "/$" "" prefix "${prefix}")
   set(requires "")
   foreach(dependency IN LISTS depends)
     list(APPEND requires "hyperframes-${dependency} = ${PROJECT_VERSION}")
   endforeach()
   list(APPEND requires ${modules})
-  list(JOIN requires ", " requires)
   set(headers_of "")
   set(variables "")
   if(name STREQUAL "actors")
@@ -113,10 +110,35 @@ function(hyperframes_install_pkg_config name depends modules)
     set(headers_of "flatbuffers = ${flatc_version}")
     set(variables "protocol_generator=\${prefix}/${CMAKE_INSTALL_BINDIR}/hyperframes_protocol_generator")
   endif()
+  set(cflags "-I\${includedir} -pthread")
+  set(libs "-L\${libdir} -lhyperframes_${name} -pthread")
+  hyperframes_write_pkg_config()
+endfunction()
+
+# For hyperframes::asio, which is flags alone. No such file can ask for the compiler: what is defined
+# for Clang only, other compilers define themselves.
+function(hyperframes_install_asio_pkg_config)
+  set(name asio)
+  set(requires "hyperframes-actors = ${PROJECT_VERSION}")
+  set(headers_of "")
+  set(variables "")
+  get_target_property(cflags hyperframes_asio_flags INTERFACE_COMPILE_DEFINITIONS)
+  list(TRANSFORM cflags REPLACE "^\\$<.*:(.*)>$" "\\1")
+  list(TRANSFORM cflags PREPEND "-D")
+  list(JOIN cflags " " cflags)
+  set(libs "")
+  hyperframes_write_pkg_config()
+endfunction()
+
+# Of the caller's name, requires, headers_of, variables, cflags and libs.
+macro(hyperframes_write_pkg_config)
+  file(RELATIVE_PATH prefix "/${HYPERFRAMES_PKG_CONFIG_DIR}" "/")
+  string(REGEX REPLACE "/$" "" prefix "${prefix}")
+  list(JOIN requires ", " requires)
   set(file "${PROJECT_BINARY_DIR}/package/hyperframes-${name}.pc")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/package/hyperframes.pc.in" "${file}" @ONLY)
   install(FILES "${file}" DESTINATION "${HYPERFRAMES_PKG_CONFIG_DIR}" COMPONENT development)
-endfunction()
+endmacro()
 
 # hyperframes_install_schema(ps ps.fbs): a schema whose C++ the headers of a component include. Its
 # user makes that C++, as it asserts FlatBuffers' exact version.
