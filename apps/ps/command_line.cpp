@@ -70,6 +70,8 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
     const std::string_view path = argc > 0 ? argv[0] : "";
     app.name(std::string(path.substr(path.rfind('/') + 1)));
   }
+  app.set_version_flag("--version", app.get_name() + " " HYPERFRAMES_VERSION,
+                       "Print which version this is, and exit");
   app.parse(argc, argv);
   return std::nullopt;
 } catch (const CLI::RuntimeError& error) {

@@ -24,9 +24,9 @@ struct TransportOptions;
 
 inline constexpr int usage_error_status = 2;
 
-/// Parses and runs the callbacks. Empty: go on. Otherwise the status to end with: 0 after help,
-/// `usage_error_status`, or what a callback threw as CLI::RuntimeError. Other exceptions of
-/// callbacks pass.
+/// Parses and runs the callbacks; adds --version. Empty: go on. Otherwise the status to end with: 0
+/// after help or the version, `usage_error_status`, or what a callback threw as CLI::RuntimeError.
+/// Other exceptions of callbacks pass.
 std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 /// One line to standard error that says what is wrong and where help is; returns

@@ -38,6 +38,12 @@ std::string made_up_ratings() {
 
 }  // namespace
 
+TEST_CASE("the tool says which version it is") {
+  const WorkFolder folder;
+  CHECK(succeed(folder, "hyperframes --version").text == "hyperframes 0.1.0\n");
+  CHECK(contains(succeed(folder, "hyperframes --help").text, "--version"));
+}
+
 TEST_CASE("the help of publish csv teaches with an example that runs") {
   const WorkFolder folder;
   folder.write("ratings.csv", made_up_ratings());
