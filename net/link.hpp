@@ -30,6 +30,13 @@
 
 namespace hyperframes::net::detail {
 
+inline constexpr Lane all_lanes[lane_count] = {Lane::control, Lane::normal, Lane::bulk};
+
+/// Whether it answers an ask.
+constexpr bool is_answer(MessageKind kind) noexcept {
+  return kind == MessageKind::reply || kind == MessageKind::failure;
+}
+
 struct LinkSettings {
   std::uint32_t index = 0;
   std::uint64_t largest_message = 0;  ///< That the peer takes.
@@ -221,9 +228,13 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   LaneOut& out(Lane lane) noexcept { return out_[static_cast<std::size_t>(lane)]; }
   LaneIn& in(Lane lane) noexcept { return in_[static_cast<std::size_t>(lane)]; }
   template <class Work>
-  void later(Work& work) noexcept;
+  void later(Work& work) noexcept {
+    if (work.queued) return;
+    work.queued = true;
+    shard_.schedule(&work, Group::system);
+  }
 
-  // Sending: into the queues.
+  // link_send.cpp: into the queues.
   bool is_prepaid(const Envelope& envelope, std::uint64_t total) const noexcept;
   static std::uint64_t room_for_answer(const Envelope& envelope) noexcept;
   bool take_room(Envelope& envelope, std::uint64_t total, LaneOut& lane) noexcept;
@@ -246,7 +257,8 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void control(FrameKind kind, Lane lane, std::uint64_t message, std::uint64_t total,
                std::uint8_t flags = 0, std::string text = {});
 
-  // Sending: out of the queues.
+  // The same: out of the queues.
+  static Buffer hold_here(Buffer buffer);
   std::byte* stage(std::size_t size);
   bool staging_has(std::size_t size) noexcept;
   void flush();
@@ -265,7 +277,7 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void recycle(Segments& batch) noexcept;
   std::string acknowledged_text() const;
 
-  // Over another transport.
+  // link_resume.cpp: over another transport.
   void start_transport(Buffer first);
   void lose_transport(Error reason) noexcept;
   void break_off(Error reason) noexcept;
@@ -279,12 +291,10 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void send_again();
   static Segments frames_after(const Segments& batch, std::uint64_t sequence);
 
-  // Receiving.
+  // link_receive.cpp: bytes become frames, and frames messages.
   Buffer receive_target() noexcept override;
   void on_chunk(Buffer chunk) noexcept override;
   void on_filled(std::size_t size) noexcept override;
-  std::size_t on_loan(Buffer piece) noexcept override;
-  void on_ended(Error reason) noexcept override;
   void consume(const std::byte* at, std::size_t size);
   bool begin_frame(const std::byte* header);
   bool begin_data();
@@ -292,8 +302,20 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   void advance(std::size_t size);
   void finish_frame();
   void finish_message(LaneIn& lane);
+  ReceiveAccount::Charge charge_for(std::uint64_t cost) noexcept;
+  bool settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
+  void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
+  void obey();
+  void obey_announce();
+  void after_receive();
+  bool in_bulk() const noexcept;
+  void heard() noexcept {
+    silent_ticks_ = 0;
+    heard_ = shard_.now();
+  }
 
-  // What is lent of a message.
+  // link_loans.cpp: what is lent of a message.
+  std::size_t on_loan(Buffer piece) noexcept override;
   static bool goes_on(const LaneIn& lane, const Buffer& piece) noexcept;
   void note_loan(Buffer piece);
   void copy_in(LaneIn& lane, const std::byte* at, std::size_t size);
@@ -303,28 +325,19 @@ class Link final : private Transport::Owner, private ReceiveAccount::Owner {
   Result<Message> assemble(LaneIn& lane);
   Buffer part_of(LaneIn& lane, std::uint64_t begin, std::uint64_t size, bool may_be_lent);
   Buffer gather(LaneIn& lane, std::uint64_t begin, std::uint64_t size);
-  void obey();
-  void obey_announce();
-  void drop_grants() noexcept;
-  ReceiveAccount::Charge charge_for(std::uint64_t cost) noexcept;
-  void deliver(Lane lane, Message message, std::uint64_t total, std::uint8_t flags);
-  bool settle(const Envelope& envelope, std::uint64_t total, std::uint8_t flags);
-  void heard() noexcept {
-    silent_ticks_ = 0;
-    heard_ = shard_.now();
-  }
-  void after_receive();
-  bool in_bulk() const noexcept;
-  void corrupt(std::string found);
 
+  // link.cpp: beginning, heartbeats and end.
+  void drop_grants() noexcept;
   void on_credit_owed() noexcept override;
   void on_reply_room() noexcept override;
+  void on_ended(Error reason) noexcept override;
   void heartbeat();
   bool watch_progress() noexcept;
   void acknowledge_now();
   void pump_asks();
   void check_closed() noexcept;
   void report();
+  void corrupt(std::string found);
   void fail_waiting(const Error& reason) noexcept;
 
   LinkOwner& owner_;

@@ -19,8 +19,7 @@ Error too_large(std::uint64_t total, std::uint64_t limit) {
 // An answer goes back by the link of its ask, and a channel stays on its link: with a peer of more
 // shards, one shard has several.
 detail::Link* Session::link_for(Envelope& envelope) const noexcept {
-  const bool answer = envelope.kind == MessageKind::reply || envelope.kind == MessageKind::failure;
-  const bool pinned = answer || envelope.channel;
+  const bool pinned = detail::is_answer(envelope.kind) || envelope.channel;
   if (!link_ || !pinned || envelope.link == link_->index()) return link_;
   if (detail::Link* link = owner_->find_link(*this, envelope.link)) return link;
   envelope.reply_room = 0;  // kept for it elsewhere
