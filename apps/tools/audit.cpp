@@ -126,7 +126,7 @@ void audit(const AuditFlags& flags) {
 void add_audit_command(CLI::App& app) {
   auto flags = std::make_shared<AuditFlags>();
   auto* command =
-      app.add_subcommand("audit", "Compare the workers' ledgers with what the servers hold");
+      app.add_subcommand("audit", "Compares the workers' ledgers with what the servers hold");
   command->footer(example);
   ps::take_address(command->add_option("--coordinator_addr", flags->coordinator_addr,
                                        "HOST:PORT of the coordinator"))
