@@ -47,7 +47,7 @@ std::string dump_of(const Bytes& bytes) {
     if (same && !std::exchange(repeats, true)) text += "*\n";
     if (same) continue;
     repeats = false;
-    char part[8];
+    char part[24];
     std::snprintf(part, sizeof part, "%04zx ", at);
     text += part;
     for (std::size_t i = 0; i < line.size(); ++i) {
