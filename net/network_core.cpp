@@ -204,7 +204,8 @@ TransportProvider& NetworkCore::provider_of(const Endpoint& endpoint, const char
 Task<bool> NetworkCore::prepare_rdma(Endpoint endpoint) {
   if (endpoint.scheme != Scheme::rdma && endpoint.scheme != Scheme::automatic) co_return false;
   co_await look_for_rdma(endpoint.host);
-  if (!rdma_ && endpoint.scheme == Scheme::rdma && options_.rdma.enabled)
+  const bool misses = !rdma_ && endpoint.scheme == Scheme::rdma && options_.rdma.enabled;
+  if (misses && !std::exchange(no_rdma_told_, true))
     log::warning(endpoint.to_string() + ": TCP is used, for there is no RDMA here: " + no_rdma_);
   co_return rdma_ != nullptr;
 }

@@ -305,6 +305,7 @@ class NetworkCore : public std::enable_shared_from_this<NetworkCore> {
   Semaphore rdma_turn_{1};         ///< To look for a device.
   std::shared_ptr<RdmaDevice> rdma_;
   std::string no_rdma_;  ///< Why there is none, once that is known.
+  bool no_rdma_told_ = false;
   Time next_warning_{};
   bool stopping_ = false;
 };

@@ -398,13 +398,23 @@ TEST_CASE("rdma:// on a host without it is TCP, with one warning at each end") {
   hf::test::CapturedLog log;
   FakeVerbs none, one;
   none.set([](auto& faults) { faults.devices.clear(); });
-  Node server(1, with(&none)), client(1, with(&one));
-  client.connect(server.listen("rdma://127.0.0.1:0"));
+  Node server(1, with(&none)), client(1, with(&one)), other(1, with(&none));
+  const auto endpoint = server.listen("rdma://127.0.0.1:0");
+  client.connect(endpoint);
   exchange(server, client);
   CHECK(all_are(client, "tcp"));
+  const auto times = [&](const std::string& words) {
+    const std::string text = log.text();
+    int count = 0;
+    for (auto at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++count;
+    return count;
+  };
   INFO(log.text());
-  CHECK(has(log.text(), "TCP is used, for there is no RDMA here: "));
-  CHECK(has(log.text(), "TCP is used, for the peer does not offer RDMA"));
+  CHECK(times("TCP is used, for there is no RDMA here: ") == 1);
+  CHECK(times("TCP is used, for the peer does not offer RDMA") == 1);
+  // Who connects again and again has been told.
+  for (int i = 0; i < 3; ++i) other.connect(endpoint);
+  CHECK(times("TCP is used, for there is no RDMA here: ") == 2);
 }
 
 TEST_CASE("what is encrypted over TCP goes through queue pairs only if that is said on purpose") {
