@@ -510,7 +510,7 @@ TEST_CASE("a segment of 64 MiB arrives as it was sent", "[device]") {
     client.run([&]() -> hf::Task<void> {
       return hf::co_invoke(
           [](net::Network* network, std::uint64_t to, hf::Buffer segment) -> hf::Task<void> {
-            auto session = network->session(to);
+            auto session = session_with(*network, to);
             net::Message message;
             message.segments.push_back(std::move(segment));
             co_await session->send(std::move(message), Lane::bulk,
@@ -666,7 +666,7 @@ TEST_CASE("memory that is unmapped and mapped again between messages is never se
   client.run([&] {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t to) -> hf::Task<void> {
-          auto session = network->session(to);
+          auto session = session_with(*network, to);
           for (int i = 0; i < count; ++i) {
             net::Message message;
             message.envelope.context = static_cast<std::uint64_t>(i);

@@ -142,7 +142,7 @@ class Soaker {
   }
   /// A word for the other side's `heard`.
   hf::Task<void> tell(std::uint64_t to, std::uint64_t number) {
-    auto session = node_.network.session(to);
+    auto session = session_with(node_.network, to);
     net::Message message;
     message.envelope.type_id = word;
     message.envelope.context = number;

@@ -167,6 +167,14 @@ inline hf::Runtime::Options shards(unsigned count) {
   return options;
 }
 
+/// The calling shard's session with that node. Throws if there is none, as when a busy machine was
+/// taken for a dead one.
+inline net::SessionRef session_with(net::Network& network, std::uint64_t node) {
+  net::SessionRef session = network.session(node);
+  if (!session) throw hf::Error(hf::Errc::not_found, "use a session", "there is none");
+  return session;
+}
+
 struct Node {
   explicit Node(unsigned shard_count = 1, net::Network::Options options = {})
       : runtime(shards(shard_count)),
@@ -193,8 +201,7 @@ struct Node {
   }
   hf::Task<void> send_task(std::uint64_t node, std::string text, net::Lane lane,
                            hf::Duration within) {
-    auto session = network.session(node);
-    if (!session) throw hf::Error(hf::Errc::not_found, "use a session", "there is none");
+    auto session = session_with(network, node);
     net::Message message;
     message.body = hf::Buffer::copy_of(text);
     co_await session->send(std::move(message), lane, hf::after(within));
