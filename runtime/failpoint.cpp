@@ -9,6 +9,7 @@
 #include <deque>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/failpoint.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -58,12 +59,16 @@ constexpr const char* usage =
 bool read_environment() {
   const char* text = std::getenv("HYPERFRAMES_FAILPOINT");
   if (!text || !*text) return false;
-  const std::string fault = parse(text, armed().emplace_back());
-  if (fault.empty()) return true;
-  armed().clear();
-  std::fprintf(stderr, "HYPERFRAMES_FAILPOINT='%s' arms nothing: %s; %s\n", text, fault.c_str(),
-               usage);
-  return false;
+  std::istringstream all(text);
+  for (std::string one; std::getline(all, one, ',');) {
+    const std::string fault = parse(one, armed().emplace_back());
+    if (fault.empty()) continue;
+    armed().clear();
+    std::fprintf(stderr, "HYPERFRAMES_FAILPOINT='%s' arms nothing: %s; %s\n", text, fault.c_str(),
+                 usage);
+    return false;
+  }
+  return true;
 }
 
 void pass(Armed& point) {

@@ -7,8 +7,9 @@
 // shard for so long), error (throws Errc::internal), throw (throws what is no hf::Error, as a bug
 // would), plant (`planted` is true: what stands there is left out or done wrong). A number behind
 // kill, stop, error and throw says which passage acts, of the whole process; without it the first
-// does. The variable arms one failpoint, and is read once, at the start; without it a failpoint
-// costs one load. `ArmedFailpoint` arms further ones from within. For tests only.
+// does. The variable arms one failpoint, or several with commas between, and is read once, at the
+// start; without it a failpoint costs one load. `ArmedFailpoint` arms further ones from within. For
+// tests only.
 #pragma once
 
 #include <atomic>

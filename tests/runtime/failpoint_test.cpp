@@ -31,7 +31,9 @@ TEST_CASE("a failpoint that can't be understood is said, with what is wrong, and
   CHECK(said_to("log-after-write=explode").find("no action 'explode'") != std::string::npos);
   CHECK(said_to("log-after-write=kill:x").find("'x' is no number") != std::string::npos);
   CHECK(said_to("log-after-write=kill:0").find("'0' is no number") != std::string::npos);
+  CHECK(said_to("log-after-write=kill:3,other").find("no '='") != std::string::npos);
   CHECK(said_to("log-after-write=kill:3").empty());
+  CHECK(said_to("log-after-write=kill:3,other=plant").empty());
   CHECK(said_to("").empty());
 }
 
