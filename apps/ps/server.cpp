@@ -6,6 +6,7 @@
 #include <hyperframes/apps/ps/coordinator.hpp>
 #include <hyperframes/apps/ps/cores.hpp>
 #include <hyperframes/apps/ps/detail/retry.hpp>
+#include <hyperframes/apps/ps/observation_log.hpp>
 #include <hyperframes/apps/ps/parameter_shard.hpp>
 #include <hyperframes/apps/ps/server_process.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
@@ -495,9 +496,11 @@ int run_server(ServerOptions options) try {
   runtime_options.pin_threads = bind_to_cores(options.cores, options.threads);
   raise_file_limit();
   WorkFolder folder(options.workdir, options.name);
+  const auto observations = ObservationLog::from_environment();
   SignalWatch signals;
   Runtime runtime(runtime_options);
-  ServerProcess server(std::move(options), runtime, folder);
+  ServerProcess server(std::move(options), runtime, folder,
+                       {.network = {}, .observer = observations.get()});
   ServerProcess* const target = &server;
   const SignalWatch::Ending ending(signals);
   signals.start(

@@ -191,6 +191,21 @@ void TableState::pull(std::span<const std::byte> ids, std::span<std::byte> value
   });
 }
 
+std::vector<std::pair<std::uint64_t, float>> TableState::counters() const {
+  std::vector<std::pair<std::uint64_t, float>> found;
+  for (const Slot slot : slots_) {
+    ScanPosition position;
+    while (!position.done)
+      rows_.scan(slot, position, rows_.size() + 1, [&](std::uint64_t id, const std::byte* payload) {
+        if (!is_counter(id)) return;
+        float value = 0;
+        std::memcpy(&value, payload, sizeof value);
+        found.emplace_back(id, value);
+      });
+  }
+  return found;
+}
+
 bool TableState::encode_next(TableScan& scan, std::uint64_t lsn, std::size_t budget_bytes,
                              SnapshotEncoder& encoder, Bytes& out) const {
   if (scan.slot == slots_.size()) return false;

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace hyperframes::ps {
@@ -69,6 +70,8 @@ class TableState {
   /// A hash of every row's bits and of the applied pushes: equal states, whatever their history,
   /// have equal digests. Reads everything.
   std::uint64_t digest() const;
+  /// Each counter row's id, and what it reads. Reads everything.
+  std::vector<std::pair<std::uint64_t, float>> counters() const;
 
  private:
   /// Up to which position a restored part of a slot goes, and up to which record.

@@ -10,6 +10,7 @@
 #include <hyperframes/apps/ps/evaluation.hpp>
 #include <hyperframes/apps/ps/job.hpp>
 #include <hyperframes/apps/ps/ledger.hpp>
+#include <hyperframes/apps/ps/observation_log.hpp>
 #include <hyperframes/apps/ps/running_score.hpp>
 #include <hyperframes/apps/ps/signal_watch.hpp>
 #include <hyperframes/apps/ps/worker_process.hpp>
@@ -470,6 +471,7 @@ int exit_status(bool stopped, int signal) { return stopped && signal == SIGINT ?
 int run_worker(WorkerOptions options) try {
   if (options.name.empty()) options.name = default_name();
   ModelConfig model = ModelConfig::load(options.model_config);
+  const auto observations = ObservationLog::from_environment();
   SignalWatch signals;
   Runtime::Options runtime_options;
   runtime_options.shards = 1;
@@ -494,7 +496,8 @@ int run_worker(WorkerOptions options) try {
       },
       [&node] { log::info(node.inspect_from_outside().to_string()); });
   const bool stopped = runtime.run([&](Runtime&) -> Task<bool> {
-    worker = std::make_unique<WorkerProcess>(std::move(options), std::move(model), node);
+    worker = std::make_unique<WorkerProcess>(std::move(options), std::move(model), node,
+                                             WorkerProcess::Hooks{.observer = observations.get()});
     std::exception_ptr failure;
     bool result = false;
     try {
