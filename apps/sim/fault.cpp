@@ -83,51 +83,50 @@ std::vector<Fault> only(std::span<const Fault> plan, std::span<const std::size_t
   return kept;
 }
 
-std::string describe(const Fault& fault, std::span<const std::string> names) {
+std::string effect_of(const Fault& fault, std::span<const std::string> names) {
   const auto who = [&](unsigned node) {
     return node < names.size() ? names[node] : fmt::format("node {}", node);
   };
   const std::string node = who(fault.node), other = who(fault.other);
   const double span = seconds(fault.span);
-  const auto what = [&]() -> std::string {
-    switch (fault.kind) {
-      using enum FaultKind;
-      case kill: return fmt::format("kill {}, down for {:.2f} s", node, span);
-      case power_cut: return fmt::format("cut the power of {}, down for {:.2f} s", node, span);
-      case power_cut_at:
-        return fmt::format("cut the power of {} at its disk operation {} from then", node,
-                           fault.amount);
-      case kill_at:
-        return fmt::format("kill {} at its disk operation {} from then", node, fault.amount);
-      case pause: return fmt::format("pause {} for {:.2f} s", node, span);
-      case partition: return fmt::format("part {} and {} for {:.2f} s", node, other, span);
-      case one_way: return fmt::format("lose what {} sends {} for {:.2f} s", node, other, span);
-      case isolate: return fmt::format("cut {} off from all for {:.2f} s", node, span);
-      case reset: return fmt::format("break the connections of {} and {}", node, other);
-      case reset_burst: return fmt::format("break connections at random for {:.2f} s", span);
-      case loss: return fmt::format("lose {} % of all pieces for {:.2f} s", fault.amount, span);
-      case delay: return fmt::format("delay {} % of all pieces for {:.2f} s", fault.amount, span);
-      case refuse:
-        return fmt::format("refuse {} % of all connects for {:.2f} s", fault.amount, span);
-      case reply_lost:
-        return fmt::format("lose what {} answers {} for {:.2f} s, and then the connection", node,
-                           other, span);
-      case slow_disk: return fmt::format("slow down the disk of {} for {:.2f} s", node, span);
-      case full_disk:
-        return fmt::format("leave {} bytes on the disk of {} for {:.2f} s", fault.amount, node,
-                           span);
-      case sync_error: return fmt::format("fail {} syncs of {}", fault.amount, node);
-      case write_error: return fmt::format("fail {} writes of {}", fault.amount, node);
-      case read_error: return fmt::format("fail {} reads of {}", fault.amount, node);
-      case clock_jump: return fmt::format("let the clock of {} leap by {:.2f} s", node, span);
-      case calendar_back: return fmt::format("set the calendar of {} back by {:.2f} s", node, span);
-      case code_throws:
-        return fmt::format("throw at failpoint {} within {:.2f} s", fault.amount, span);
-      case actor_throws: return fmt::format("throw in actor {} of {}", fault.amount, node);
-    }
-    return "nothing";
-  };
-  return fmt::format("{:7.3f} s: {}", seconds(fault.at), what());
+  switch (fault.kind) {
+    using enum FaultKind;
+    case kill: return fmt::format("kill {}, down for {:.2f} s", node, span);
+    case power_cut: return fmt::format("cut the power of {}, down for {:.2f} s", node, span);
+    case power_cut_at:
+      return fmt::format("cut the power of {} at its disk operation {} from then", node,
+                         fault.amount);
+    case kill_at:
+      return fmt::format("kill {} at its disk operation {} from then", node, fault.amount);
+    case pause: return fmt::format("pause {} for {:.2f} s", node, span);
+    case partition: return fmt::format("part {} and {} for {:.2f} s", node, other, span);
+    case one_way: return fmt::format("lose what {} sends {} for {:.2f} s", node, other, span);
+    case isolate: return fmt::format("cut {} off from all for {:.2f} s", node, span);
+    case reset: return fmt::format("break the connections of {} and {}", node, other);
+    case reset_burst: return fmt::format("break connections at random for {:.2f} s", span);
+    case loss: return fmt::format("lose {} % of all pieces for {:.2f} s", fault.amount, span);
+    case delay: return fmt::format("delay {} % of all pieces for {:.2f} s", fault.amount, span);
+    case refuse: return fmt::format("refuse {} % of all connects for {:.2f} s", fault.amount, span);
+    case reply_lost:
+      return fmt::format("lose what {} answers {} for {:.2f} s, and then the connection", node,
+                         other, span);
+    case slow_disk: return fmt::format("slow down the disk of {} for {:.2f} s", node, span);
+    case full_disk:
+      return fmt::format("leave {} bytes on the disk of {} for {:.2f} s", fault.amount, node, span);
+    case sync_error: return fmt::format("fail {} syncs of {}", fault.amount, node);
+    case write_error: return fmt::format("fail {} writes of {}", fault.amount, node);
+    case read_error: return fmt::format("fail {} reads of {}", fault.amount, node);
+    case clock_jump: return fmt::format("let the clock of {} leap by {:.2f} s", node, span);
+    case calendar_back: return fmt::format("set the calendar of {} back by {:.2f} s", node, span);
+    case code_throws:
+      return fmt::format("throw at failpoint {} within {:.2f} s", fault.amount, span);
+    case actor_throws: return fmt::format("throw in actor {} of {}", fault.amount, node);
+  }
+  return "nothing";
+}
+
+std::string describe(const Fault& fault, std::span<const std::string> names) {
+  return fmt::format("{:7.3f} s: {}", seconds(fault.at), effect_of(fault, names));
 }
 
 std::vector<std::size_t> parse_places(const std::string& text) {

@@ -81,6 +81,8 @@ std::vector<Fault> make_plan(std::uint64_t seed, const FaultMenu& menu);
 std::vector<Fault> only(std::span<const Fault> plan, std::span<const std::size_t> places);
 /// One line: when, what, whom, how long.
 std::string describe(const Fault& fault, std::span<const std::string> names);
+/// The same without when.
+std::string effect_of(const Fault& fault, std::span<const std::string> names);
 /// "3,7,9" and "3-5,9". Throws invalid_argument for other text.
 std::vector<std::size_t> parse_places(const std::string& text);
 std::string places_text(std::span<const std::size_t> places);

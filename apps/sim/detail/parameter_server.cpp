@@ -136,9 +136,9 @@ std::function<void(net::Network::Options&)> network_of(SimNode& node, SimMachine
 struct Ground {
   Ground(SimNode& node, std::uint64_t seed, Duration calendar, PsChecker& checker)
       : machine(node, seed, calendar, {}),
-        observer(checker, node.index(), node.incarnation(), node.name()) {}
+        observer(checker, {node.index(), node.incarnation(), node.name()}) {}
   SimMachine machine;
-  PsChecker::Process observer;
+  CheckedProcess observer;
 };
 
 /// A process of the coordinator or of a parameter server.
