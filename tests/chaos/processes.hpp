@@ -66,6 +66,7 @@ struct More {
   Arguments arguments = {};
   std::vector<std::pair<std::string, std::string>> environment = {};
   RestartPolicy restart = {};
+  Arguments within = {};  ///< Before the command: what it is run in.
 };
 
 class Processes {
@@ -98,6 +99,7 @@ class Processes {
   }
 
   Process& start(const std::string& name, Arguments command, const More& more = {}) {
+    command.insert(command.begin(), more.within.begin(), more.within.end());
     command.insert(command.end(), more.arguments.begin(), more.arguments.end());
     return keeper_.start({.name = name,
                           .command = std::move(command),
@@ -189,12 +191,17 @@ class Processes {
     const std::size_t wanted = ledger_records(worker) + more;
     wait_for("pushes of " + worker, [&] { return ledger_records(worker) >= wanted; });
   }
-  AuditOutcome audit(const std::string& address, const Arguments& more = {}) {
+  /// It may have found something: the caller looks.
+  AuditOutcome audit(const std::string& address, const Arguments& more = {},
+                     const Arguments& within = {}) {
     Arguments command = {program("hyperframes"), "audit", "--json", "--coordinator_addr", address};
     for (const auto& ledger : ledgers_)  // of a worker that was not let in there is none
       if (std::filesystem::exists(ledger)) command.insert(command.end(), {"--ledger", ledger});
-    Process& process = start(fmt::format("audit-{}", ++steps_), std::move(command), {more});
-    require_success(process);
+    Process& process = start(fmt::format("audit-{}", ++steps_), std::move(command),
+                             {.arguments = more, .within = within});
+    const ProcessEnd end = end_of(process);
+    INFO("the audit " << end.text() << "\n" << text(process));
+    REQUIRE(contains(process.output(), "acknowledged"));
     return parse_audit(process.output(), "the audit");
   }
 
@@ -216,19 +223,29 @@ class Processes {
             .batch_size = batch_size,
             .epochs = epochs};
   }
-  /// Every batch of the job is acknowledged in some ledger, and the servers hold each push once.
-  void check_exactly_once(const ps::JobDefinition& job, const std::string& address,
-                          const Arguments& audit_arguments = {}) {
-    using Batch = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
-    std::set<Batch> wanted, found;
+  using Batch = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // epoch, unit, batch
+  static std::set<Batch> batches_of(const ps::JobDefinition& job) {
+    std::set<Batch> all;
     for (std::uint64_t number = 0; number < job.units(); ++number)
       for (std::uint32_t batch = 0; batch < job.batches_of(number); ++batch)
-        wanted.emplace(job.unit_at(number).epoch, job.unit_at(number).unit, batch);
-    for (const auto& ledger : ledgers_)
+        all.emplace(job.unit_at(number).epoch, job.unit_at(number).unit, batch);
+    return all;
+  }
+  /// By what the ledgers of these workers say; those of jobs are not told apart.
+  template <class Ledgers>
+  static std::set<Batch> acknowledged_in(const Ledgers& ledgers) {
+    std::set<Batch> found;
+    for (const auto& ledger : ledgers)
       if (std::filesystem::exists(ledger))
         for (const auto& entry : ps::read_ledger(ledger).entries)
           if (entry.state == ps::LedgerEntry::State::acknowledged)
             found.emplace(entry.epoch, entry.unit, entry.batch);
+    return found;
+  }
+  /// Every batch of the job is acknowledged in some ledger, and the servers hold each push once.
+  void check_exactly_once(const ps::JobDefinition& job, const std::string& address,
+                          const Arguments& audit_arguments = {}) {
+    const auto wanted = batches_of(job), found = acknowledged_in(ledgers_);
     CHECK(found.size() == wanted.size());
     CHECK(found == wanted);
     check_clean(audit(address, audit_arguments));
