@@ -24,11 +24,12 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr Duration watch_span = 20s;
-constexpr Duration connect_span = 2s;
 constexpr Duration waiting_after = 1s;
 constexpr Duration explanation_span = 500ms;
-constexpr Duration failure_memory = 2 * connect_span + 1s;  // longer than an attempt to connect
 constexpr Duration log_pause = 5s;
+
+// Longer than an attempt to connect.
+Duration failure_memory() noexcept { return 2 * detail::connect_span() + 1s; }
 
 /// Rows that belong to one parameter shard: indices into the caller's ids, by slot.
 struct Group {
@@ -243,10 +244,10 @@ void PsClient::State::fail(const Error& error) {
 
 Task<protocol::CoordinatorRef> PsClient::State::find_coordinator() {
   if (!coordinator) {
-    RemoteNode remote = co_await node.connect(options.coordinator, within(connect_span));
+    RemoteNode remote = co_await node.connect(options.coordinator, within(detail::connect_span()));
     try {
-      coordinator =
-          co_await remote.find<protocol::Coordinator>(coordinator_name, within(connect_span));
+      coordinator = co_await remote.find<protocol::Coordinator>(coordinator_name,
+                                                                within(detail::connect_span()));
     } catch (const Error& error) {
       if (!error.is(Errc::not_found)) throw;
       throw Error(Errc::not_found, "find the coordinator",
@@ -332,13 +333,13 @@ Task<typename Service::Ref> PsClient::State::find_at(ShardId shard, std::string 
                 "the coordinator has placed no such shard yet", "start the missing servers");
   const NodeId wanted = server->node_id;
   const auto endpoint = net::Endpoint::parse(server->endpoint);
-  RemoteNode remote = co_await node.connect(endpoint, within(connect_span));
+  RemoteNode remote = co_await node.connect(endpoint, within(detail::connect_span()));
   if (remote.id() != wanted)
     throw Error(Errc::unreachable, fmt::format("reach the owner of parameter shard {}", shard),
                 fmt::format("another node answers at {}", endpoint.to_string()),
                 "the owner tells the coordinator its new address when it is back");
   try {
-    co_return co_await remote.find<Service>(std::move(name), within(connect_span));
+    co_return co_await remote.find<Service>(std::move(name), within(detail::connect_span()));
   } catch (const Error& error) {
     if (!error.is(Errc::not_found)) throw;
     throw Error(Errc::not_found, error.tried(),
@@ -763,7 +764,7 @@ Task<protocol::ShardStatus> PsClient::shard_status(ShardId shard) {
 
 std::string PsClient::waiting() const {
   const Time since = Clock::now() - waiting_after;
-  const Time recently = Clock::now() - failure_memory;
+  const Time recently = Clock::now() - failure_memory();
   for (const auto* wait : state_->waits) {  // oldest first
     if (wait->since > since) continue;
     if (wait->patient && (wait->cause.empty() || wait->failed < recently)) continue;

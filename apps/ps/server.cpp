@@ -239,8 +239,9 @@ class Server {
   Task<protocol::Coordinator::Ref> find_coordinator() {
     if (coordinates()) co_return node_.find<protocol::Coordinator>(coordinator_name).value();
     const auto endpoint = options_.transport.endpoint(options_.coordinator_addr);
-    RemoteNode remote = co_await node_.connect(endpoint, within(2s));
-    co_return co_await remote.find<protocol::Coordinator>(coordinator_name, within(2s));
+    RemoteNode remote = co_await node_.connect(endpoint, within(detail::connect_span()));
+    co_return co_await remote.find<protocol::Coordinator>(coordinator_name,
+                                                          within(detail::connect_span()));
   }
 
   Task<protocol::ServerLease> join_once(protocol::Coordinator::Ref coordinator) {
@@ -270,7 +271,8 @@ class Server {
     for (const auto& [shard, synced] : synced_records_)
       if (const auto record = synced.load(std::memory_order_relaxed); record != 0)
         fields.marks.push_back(protocol::ShardMark::Fields{.shard = shard, .record = record});
-    protocol::ServerLease lease = co_await coordinator.renew_lease(fields, within(2s));
+    protocol::ServerLease lease =
+        co_await coordinator.renew_lease(fields, within(timing().scaled(2s)));
     note(lease, sent);
     co_return lease;
   }

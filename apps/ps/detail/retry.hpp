@@ -34,6 +34,9 @@ inline bool worth_retrying(const Error& error) noexcept {
   }
 }
 
+/// How long one attempt to reach a node may take.
+inline Duration connect_span() noexcept { return timing().scaled(std::chrono::seconds(2)); }
+
 /// Of this thread's pauses. The simulator gives it a seed.
 inline std::minstd_rand& pause_chance() {
   thread_local std::minstd_rand random{std::random_device()()};
