@@ -25,6 +25,7 @@
 #include <hyperframes/apps/tools/demo_report.hpp>
 #include <hyperframes/apps/tools/process.hpp>
 #include <iterator>
+#include <random>
 #include <set>
 #include <string>
 #include <tuple>
@@ -59,6 +60,12 @@ inline std::size_t count_of(const std::string& text, const std::string& part) {
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
     ++count;
   return count;
+}
+
+/// A run's choices, to be printed: HYPERFRAMES_SEED repeats them.
+inline std::uint64_t chosen_seed() {
+  if (const char* text = std::getenv("HYPERFRAMES_SEED")) return std::strtoull(text, nullptr, 10);
+  return std::random_device()();
 }
 
 /// How a process is started, beside its command.
@@ -191,14 +198,18 @@ class Processes {
     const std::size_t wanted = ledger_records(worker) + more;
     wait_for("pushes of " + worker, [&] { return ledger_records(worker) >= wanted; });
   }
-  /// It may have found something: the caller looks.
-  AuditOutcome audit(const std::string& address, const Arguments& more = {},
-                     const Arguments& within = {}) {
+  Process& start_audit(const std::string& address, const Arguments& more = {},
+                       const Arguments& within = {}) {
     Arguments command = {program("hyperframes"), "audit", "--json", "--coordinator_addr", address};
     for (const auto& ledger : ledgers_)  // of a worker that was not let in there is none
       if (std::filesystem::exists(ledger)) command.insert(command.end(), {"--ledger", ledger});
-    Process& process = start(fmt::format("audit-{}", ++steps_), std::move(command),
-                             {.arguments = more, .within = within});
+    return start(fmt::format("audit-{}", ++steps_), std::move(command),
+                 {.arguments = more, .within = within});
+  }
+  /// It may have found something: the caller looks.
+  AuditOutcome audit(const std::string& address, const Arguments& more = {},
+                     const Arguments& within = {}) {
+    Process& process = start_audit(address, more, within);
     const ProcessEnd end = end_of(process);
     INFO("the audit " << end.text() << "\n" << text(process));
     REQUIRE(contains(process.output(), "acknowledged"));

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <hyperframes/apps/tools/demo_cluster.hpp>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "../apps/tools/synthetic_ratings.hpp"
+#include "processes.hpp"
 
 namespace hyperframes::tools {
 namespace {
@@ -45,11 +45,6 @@ fields:
   - {name: movie, l2: 0.01, l2_latent: 0.1}
   - {name: genres, separator: "|", l2: 0.01, l2_latent: 0.02}
 )";
-
-std::uint64_t chosen_seed() {
-  if (const char* text = std::getenv("HYPERFRAMES_SEED")) return std::strtoull(text, nullptr, 10);
-  return std::random_device()();
-}
 
 /// A cluster under load, and what befalls it.
 class Chaos {
