@@ -20,6 +20,7 @@
 #include <shared_mutex>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hyperframes {
@@ -29,12 +30,15 @@ class Shard;
 namespace detail {
 class OffloadGate;
 
-/// What an executor runs, once. It frees itself by running.
+/// What an executor runs, once. It frees itself by running, or by being abandoned.
 struct OffloadJob : Work {
   explicit OffloadJob(Run run) noexcept : Work(run) {}
   virtual ~OffloadJob() = default;
   /// What it does, for logs. Before it runs.
   virtual std::string description() const = 0;
+  /// In place of its run, for an executor whose process is gone: nobody waits for it any more, and
+  /// what it holds may be destroyed here.
+  virtual void abandon() noexcept {}
 };
 
 }  // namespace detail
@@ -81,6 +85,7 @@ class OffloadCall : public OffloadJob {
       : OffloadJob(&OffloadCall::execute), from_(from) {}
   virtual void call() = 0;
   std::string description() const override;
+  void abandon() noexcept override { std::exchange(self_, nullptr).reset(); }
 
   std::exception_ptr failure;
 

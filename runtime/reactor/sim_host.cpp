@@ -446,21 +446,25 @@ void SimReactor::close_listener(int descriptor) noexcept {
 
 // ---- Offload
 
-SimOffload::~SimOffload() {
-  // Kept reachable to the very end: a job frees itself by running, and these must not run.
-  static auto& abandoned = *new std::deque<Work*>;
-  abandoned.insert(abandoned.end(), waiting_->begin(), waiting_->end());
-}
-
+// Of a process that has ended, its executor is gone too.
 void SimOffload::execute(OffloadJob* job) noexcept {
-  waiting_->push_back(job);
+  waiting_.push_back(job);
   host_.clockwork.after(host_.clockwork.schedule.between(Duration(2us), Duration(2ms)),
-                        [&host = host_, incarnation = host_.incarnation, job, waiting = waiting_] {
+                        [this, &host = host_, incarnation = host_.incarnation, job] {
                           if (!host.running || host.incarnation != incarnation) return;
-                          std::erase(*waiting, job);
+                          std::erase(waiting_, job);
                           host.clockwork.record("offloads", host.index, 0, 0, 0);
                           job->run(job);
                         });
+}
+
+std::vector<std::string> SimOffload::end(Time) {
+  while (!waiting_.empty()) {
+    OffloadJob* const job = waiting_.front();
+    waiting_.pop_front();
+    job->abandon();
+  }
+  return {};
 }
 
 }  // namespace hyperframes::detail

@@ -164,13 +164,13 @@ class SimReactor final : public Reactor {
 class SimOffload final : public Offload {
  public:
   explicit SimOffload(SimHost& host) noexcept : host_(host) {}
-  /// What has not begun never does, and keeps its memory: the process it belonged to is gone.
-  ~SimOffload() override;
   void execute(OffloadJob* job) noexcept override;
+  /// What has not begun never does: the process it belonged to is gone.
+  std::vector<std::string> end(Time until) override;
 
  private:
   SimHost& host_;
-  std::shared_ptr<std::deque<Work*>> waiting_ = std::make_shared<std::deque<Work*>>();
+  std::deque<OffloadJob*> waiting_;
 };
 
 }  // namespace hyperframes::detail

@@ -516,15 +516,19 @@ TEST_CASE("a stop joins the tasks, and names those that do not end") {
   CHECK(report.stragglers[0].find("sim_test.cpp") != std::string::npos);
 }
 
-TEST_CASE("an offloaded call that had not begun at the crash never does") {
+TEST_CASE("an offloaded call that had not begun at the crash never does, and keeps nothing") {
   SimWorld world;
   SimNode& node = world.add_node();
   int calls = 0;
+  std::weak_ptr<int> of_call;
   world.start(node, 0, [&](Runtime&) -> Task<void> {
     node.crash();
-    co_await offload([&] { ++calls; });
+    auto owned = std::make_shared<int>(7);
+    of_call = owned;
+    co_await offload([&calls, owned = std::move(owned)] { ++calls; });
   });
   world.run_for(10s);
   CHECK_FALSE(node.is_up());
   CHECK(calls == 0);
+  CHECK(of_call.expired());
 }
