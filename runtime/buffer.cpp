@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdlib>
 #include <hyperframes/runtime/buffer.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
 #include <hyperframes/runtime/shard.hpp>
 #include <new>
 
@@ -207,6 +208,7 @@ Error BufferPool::refused(std::size_t size) const {
 }
 
 detail::Block* BufferPool::take(std::size_t size) noexcept {
+  if (detail::planted("pool-memory")) return nullptr;
   const std::size_t index = class_of(size);
   detail::Block* block = free_lists_[index];
   if (block) {

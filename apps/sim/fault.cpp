@@ -36,10 +36,10 @@ unsigned choose_other(SimRandom& random, const FaultMenu& menu, const FaultMenu:
 
 std::string_view name(FaultKind kind) noexcept {
   static constexpr std::array<std::string_view, fault_kinds> names = {
-      "kill",       "power_cut",  "power_cut_at",  "kill_at",     "pause",       "partition",
-      "one_way",    "isolate",    "reset",         "reset_burst", "loss",        "delay",
-      "refuse",     "reply_lost", "slow_disk",     "full_disk",   "sync_error",  "write_error",
-      "read_error", "clock_jump", "calendar_back", "code_throws", "actor_throws"};
+      "kill",       "power_cut",  "power_cut_at",  "kill_at",     "pause",        "partition",
+      "one_way",    "isolate",    "reset",         "reset_burst", "loss",         "delay",
+      "refuse",     "reply_lost", "slow_disk",     "full_disk",   "sync_error",   "write_error",
+      "read_error", "clock_jump", "calendar_back", "code_throws", "actor_throws", "no_memory"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -120,6 +120,7 @@ std::string effect_of(const Fault& fault, std::span<const std::string> names) {
     case calendar_back: return fmt::format("set the calendar of {} back by {:.2f} s", node, span);
     case code_throws:
       return fmt::format("throw at failpoint {} within {:.2f} s", fault.amount, span);
+    case no_memory: return fmt::format("have no memory for any pool for {:.2f} s", span);
     case actor_throws: return fmt::format("throw in actor {} of {}", fault.amount, node);
   }
   return "nothing";

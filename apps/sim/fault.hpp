@@ -43,8 +43,9 @@ enum class FaultKind : std::uint8_t {
   calendar_back,  ///< A node's calendar is set back by `span`.
   code_throws,    ///< At a place in the code, by failpoint number `amount`.
   actor_throws,   ///< An actor of a node's tree, some times in a row, as `amount` says.
+  no_memory,      ///< For `span` no pool of any node gets memory from its system.
 };
-inline constexpr std::size_t fault_kinds = 23;
+inline constexpr std::size_t fault_kinds = 24;
 std::string_view name(FaultKind kind) noexcept;
 
 struct Fault {

@@ -10,6 +10,7 @@
 #include <hyperframes/runtime/buffer.hpp>
 #include <hyperframes/runtime/call_on.hpp>
 #include <hyperframes/runtime/event.hpp>
+#include <hyperframes/runtime/failpoint.hpp>
 #include <random>
 #include <string>
 #include <thread>
@@ -176,6 +177,22 @@ TEST_CASE("memory that the system refuses is an error and not the end of the pro
   });
 }
 #endif
+
+TEST_CASE("a pool that gets no memory from the system says so, and goes on once it gets some") {
+  PoolOnShard at({.name = "test"});
+  at.manual.on(0, [&] {
+    {
+      const ArmedFailpoint no_memory("pool-memory=plant");
+      const auto refused = at.pool->try_allocate(100);
+      REQUIRE_FALSE(refused.has_value());
+      CHECK(refused.error().is(Errc::exhausted));
+      CHECK(std::string(refused.error().what()).find("no memory left") != std::string::npos);
+      CHECK(at.pool->usage().used_bytes == 0);
+      CHECK(at.pool->usage().exhausted_count == 1);
+    }
+    CHECK(at.pool->try_allocate(100).has_value());
+  });
+}
 
 TEST_CASE("allocation waits in line, whatever the sizes") {
   PoolOnShard at({.name = "test", .quota_bytes = 4096});

@@ -91,6 +91,7 @@ FaultMenu any_faults() {
       {.kind = clock_jump, .weight = 2, .nodes = all, .least = 100ms, .most = 15s},
       {.kind = calendar_back, .weight = 1, .nodes = stores, .least = 1s, .most = 3600s},
       {.kind = code_throws, .weight = 5, .least = 1s, .most = 6s, .amount_most = 9},
+      {.kind = no_memory, .weight = 2, .least = 50ms, .most = 3s},
   };
   return menu;
 }

@@ -45,6 +45,7 @@ FaultMenu menu() {
        .amount_most = 30},
       {.kind = refuse, .weight = 2, .least = 1s, .most = 8s, .amount_least = 10, .amount_most = 90},
       {.kind = clock_jump, .weight = 2, .nodes = all, .least = 100ms, .most = 15s},
+      {.kind = no_memory, .weight = 2, .least = 100ms, .most = 4s},
   };
   return menu;
 }

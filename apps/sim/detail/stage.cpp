@@ -220,8 +220,9 @@ void Stage::strike(std::size_t place) {
     case sync_error:
     case write_error:
     case read_error: struck = strike_disk(fault); break;
-    case code_throws:
-      strike_code(fault);
+    case code_throws: struck = strike_code(fault); break;
+    case no_memory:
+      arm_for(fault.span, "pool-memory=plant");
       struck = true;
       break;
     case actor_throws: struck = this->actor_throws(fault); break;
@@ -328,11 +329,15 @@ bool Stage::strike_disk(const Fault& fault) {
   return true;
 }
 
-void Stage::strike_code(const Fault& fault) {
-  if (setup_.failpoints.empty()) return;
-  armed_.push_back(
-      std::make_unique<ArmedFailpoint>(setup_.failpoints[fault.amount % setup_.failpoints.size()]));
-  after(fault.span, [this, point = armed_.back().get()] {
+bool Stage::strike_code(const Fault& fault) {
+  if (setup_.failpoints.empty()) return false;
+  arm_for(fault.span, setup_.failpoints[fault.amount % setup_.failpoints.size()]);
+  return true;
+}
+
+void Stage::arm_for(Duration span, const std::string& failpoint) {
+  armed_.push_back(std::make_unique<ArmedFailpoint>(failpoint));
+  after(span, [this, point = armed_.back().get()] {
     std::erase_if(armed_, [point](const auto& each) { return each.get() == point; });
   });
 }

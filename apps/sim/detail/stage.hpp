@@ -95,7 +95,8 @@ class Stage {
   bool strike_process(const Fault& fault);
   bool strike_network(const Fault& fault);
   bool strike_disk(const Fault& fault);
-  void strike_code(const Fault& fault);
+  bool strike_code(const Fault& fault);
+  void arm_for(Duration span, const std::string& failpoint);
   void cut(unsigned from, unsigned to);
   void mend_cut(unsigned from, unsigned to);
   void note_silence();
