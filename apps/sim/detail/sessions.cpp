@@ -60,7 +60,9 @@ struct Stream {
 /// All of them, and the asks that wait.
 class Talk {
  public:
-  explicit Talk(std::function<void(std::string)> violate) : violate_(std::move(violate)) {}
+  Talk(std::function<void(std::string)> violate,
+       std::function<void(unsigned by, unsigned peer, const Error&)> ended)
+      : violate_(std::move(violate)), ended_(std::move(ended)) {}
 
   std::uint64_t open_stream(unsigned from, unsigned to) {
     streams_.push_back({.from = from, .to = to});
@@ -102,12 +104,17 @@ class Talk {
     return static_cast<std::size_t>(
         std::ranges::count_if(waiting_, [&](const auto& ask) { return ask.second == stream; }));
   }
-  void violate(std::string text) { violate_(std::move(text)); }
+  void session_ended(unsigned by, unsigned peer, const net::Session& session, const Error& reason) {
+    resumes += session.stats().resumes;
+    ended_(by, peer, reason);
+  }
 
   std::uint64_t operations = 0;
+  std::uint64_t resumes = 0;  ///< Of sessions that have ended.
 
  private:
   std::function<void(std::string)> violate_;
+  std::function<void(unsigned, unsigned, const Error&)> ended_;
   std::vector<Stream> streams_;
   std::map<std::uint64_t, std::uint64_t> waiting_;  // asks, by number: their streams
   std::uint64_t asks_ = 0;
@@ -259,8 +266,10 @@ class Talker final : public net::MessageHandler {
     }
   }
   void on_session_up(net::Session& session) noexcept override { ++up_[session.peer().node_id - 1]; }
-  void on_session_down(net::Session& session, const Error&) noexcept override {
-    --up_[session.peer().node_id - 1];
+  void on_session_down(net::Session& session, const Error& reason) noexcept override {
+    const auto peer = static_cast<unsigned>(session.peer().node_id - 1);
+    --up_[peer];
+    talk_.session_ended(index_, peer, session, reason);
   }
 
   unsigned index_;
@@ -278,7 +287,10 @@ class Storm final : public Stage {
  public:
   explicit Storm(const RunOptions& options)
       : Stage(options, {.names = names, .menu = menu()}),
-        talk_([this](std::string text) { violate(std::move(text)); }),
+        talk_([this](std::string text) { violate(std::move(text)); },
+              [this](unsigned by, unsigned peer, const Error& reason) {
+                check_end(by, peer, reason);
+              }),
         talkers_(nodes, nullptr) {}
   ~Storm() override { close(); }
 
@@ -295,6 +307,7 @@ class Storm final : public Stage {
   }
   RunReport finish() {
     report().operations = talk_.operations;
+    report().counts["links taken up again"] = talk_.resumes;
     return take_report();
   }
 
@@ -325,9 +338,21 @@ class Storm final : public Stage {
     return true;
   }
 
+  /// After that long a change between two nodes is noticed, whatever it was.
+  static Duration notice_limit() { return timing().down_after() + timing().heartbeat() * 5 / 2; }
+
+  /// A connection that breaks ends no session. Nobody closes one, but for a process that ends.
+  void check_end(unsigned by, unsigned peer, const Error& reason) {
+    if (reason.is(Errc::closed) || reason.is(Errc::shutting_down)) return;
+    if (calm(by, peer) > notice_limit())
+      violate(fmt::format("{} gives {} up, though nothing has been between them for {:.1f} s: {}",
+                          names[by], names[peer],
+                          std::chrono::duration<double>(calm(by, peer)).count(), reason.what()));
+  }
+
   /// A peer that nothing was heard of for longer than it takes to notice must be down.
   void watch() override {
-    const Duration limit = timing().down_after() + timing().heartbeat() * 5 / 2;
+    const Duration limit = notice_limit();
     for (unsigned from = 0; from < nodes; ++from)
       for (unsigned to = 0; to < nodes; ++to)
         if (silence(from, to) > limit && talkers_[to]->sessions_with(from) > 0)
@@ -364,6 +389,7 @@ class Sessions final : public Scenario {
         "each goes to the process that it was sent to, and is whole",
         "an ask is answered at most once",
         "a peer of which nothing is heard is down after 5.5 heartbeats",
+        "a connection that breaks ends no session",
         "60 s after the last fault all are linked, and all that was sent on a session that is up "
         "has come"};
   }

@@ -38,7 +38,7 @@ Stage::Stage(const RunOptions& options, Setup setup)
       setup_(std::move(setup)),
       machines_(setup_.names.size()),
       cuts_(setup_.names.size(), std::vector<unsigned>(setup_.names.size())),
-      silences_(setup_.names.size(), std::vector<Silence>(setup_.names.size())),
+      ways_(setup_.names.size(), std::vector<Way>(setup_.names.size())),
       world_(std::make_unique<SimWorld>(SimWorld::Options{.seed = options.seed})),
       begin_(world_->now()) {
   report_.seed = options.seed;
@@ -154,29 +154,39 @@ void Stage::keep_watch() {
     if (!machine.up_at) machine.up_at = world_->now() + setup_.restart_pause;
     if (world_->now() >= *machine.up_at) boot_node(index);
   }
-  note_silence();
+  note_ways();
   watch();
   after(watch_pause, [this] { keep_watch(); });
 }
 
-void Stage::note_silence() {
+void Stage::note_ways() {
   for (unsigned from = 0; from < machines_.size(); ++from)
     for (unsigned to = 0; to < machines_.size(); ++to) {
-      const bool silent = cuts_[from][to] != 0 || is_frozen(from) || !node(from).is_up();
-      const bool listens = !is_frozen(to) && node(to).is_up();
-      Silence& silence = silences_[from][to];
-      const bool goes_on =
-          silent && listens && silence.since && silence.listener == node(to).incarnation();
-      if (goes_on) continue;
-      silence.since.reset();
-      silence.listener = node(to).incarnation();
-      if (silent && listens) silence.since = world_->now();
+      const bool silent = is_silent(from, to), listens = is_awake(to);
+      Way& way = ways_[from][to];
+      const bool same = way.listener == node(to).incarnation();
+      if (!same || is_disturbed(from, to)) way.disturbed_at = world_->now();
+      if (silent && listens && way.silent_since && same) continue;
+      way.silent_since.reset();
+      way.listener = node(to).incarnation();
+      if (silent && listens) way.silent_since = world_->now();
     }
 }
 
+bool Stage::is_disturbed(unsigned from, unsigned to) const noexcept {
+  const SimNetwork::Faults& faults = world_->network().faults();
+  return is_silent(from, to) || !is_awake(to) ||
+         faults.loss + faults.spike + faults.reset + faults.refuse > 0;
+}
+
 Duration Stage::silence(unsigned from, unsigned to) const {
-  const Silence& silence = silences_[from][to];
-  return silence.since ? world_->now() - *silence.since : Duration(0);
+  const Way& way = ways_[from][to];
+  return way.silent_since ? world_->now() - *way.silent_since : Duration(0);
+}
+
+Duration Stage::calm(unsigned a, unsigned b) const {
+  if (is_disturbed(a, b) || is_disturbed(b, a)) return Duration(0);
+  return world_->now() - std::max(ways_[a][b].disturbed_at, ways_[b][a].disturbed_at);
 }
 
 void Stage::cut(unsigned from, unsigned to) {
@@ -252,7 +262,10 @@ bool Stage::strike_process(const Fault& fault) {
           node(index).resume();
       });
       break;
-    case clock_jump: victim.jump_clock(fault.span); break;
+    case clock_jump:
+      victim.jump_clock(fault.span);
+      for (auto& way : ways_[fault.node]) way.disturbed_at = world_->now();
+      break;
     default: calendar_set_back(fault.node, fault.span);
   }
   return true;

@@ -70,6 +70,9 @@ class Stage {
   /// How long `to` has been up and awake, and nothing that `from` sends could reach it, or nothing
   /// was sent; exact to a tenth of a second.
   Duration silence(unsigned from, unsigned to) const;
+  /// How long nothing has been done to two nodes or to what lies between them, but for connections
+  /// that broke at once; likewise.
+  Duration calm(unsigned a, unsigned b) const;
   bool is_frozen(unsigned node) const noexcept { return machines_[node].frozen != 0; }
   bool is_cut(unsigned from, unsigned to) const noexcept { return cuts_[from][to] != 0; }
   /// Ends the world, and with it all processes: for destructors of what those refer to.
@@ -99,7 +102,12 @@ class Stage {
   void arm_for(Duration span, const std::string& failpoint);
   void cut(unsigned from, unsigned to);
   void mend_cut(unsigned from, unsigned to);
-  void note_silence();
+  void note_ways();
+  bool is_awake(unsigned index) const noexcept { return !is_frozen(index) && node(index).is_up(); }
+  bool is_silent(unsigned from, unsigned to) const noexcept {
+    return cuts_[from][to] != 0 || !is_awake(from);
+  }
+  bool is_disturbed(unsigned from, unsigned to) const noexcept;
   void after(Duration span, std::function<void()> act);
 
   RunOptions options_;
@@ -109,12 +117,13 @@ class Stage {
   std::vector<std::unique_ptr<ArmedFailpoint>> armed_;
   std::vector<Machine> machines_;
   std::vector<std::vector<unsigned>> cuts_;  // faults that cut it now, by from and to
-  struct Silence {
-    std::optional<Time> since{};
+  struct Way {
+    std::optional<Time> silent_since{};
     std::uint64_t listener = 0;  // its incarnation
+    Time disturbed_at{};
   };
-  std::vector<std::vector<Silence>> silences_;
-  Duration storm_end_{61s};  // at the least
+  std::vector<std::vector<Way>> ways_;  // by from and to
+  Duration storm_end_{61s};             // at the least
   bool over_ = false;
   std::unique_ptr<SimWorld> world_;
   Time begin_;
