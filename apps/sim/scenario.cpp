@@ -1,5 +1,8 @@
-#include <hyperframes/apps/sim/detail/scenarios.hpp>
 #include <hyperframes/apps/sim/scenario.hpp>
+
+#include <fmt/format.h>
+
+#include <hyperframes/apps/sim/detail/scenarios.hpp>
 #include <hyperframes/apps/sim/shrink.hpp>
 #include <hyperframes/runtime/error.hpp>
 
@@ -26,6 +29,22 @@ const Scenario& find_scenario(const std::string& name) {
   }
   throw Error(Errc::not_found, "run the scenario '" + name + "'", "there is none of that name",
               "choose one of: " + names);
+}
+
+std::string shortfall(const RunReport& report, const Worth& worth) {
+  std::string text;
+  const auto compare = [&](std::uint64_t found, std::uint64_t wanted, const char* what) {
+    if (found < wanted)
+      text += fmt::format("{}{} {} of {}", text.empty() ? "" : ", ", found, what, wanted);
+  };
+  const auto whole_seconds = [](Duration span) {
+    return static_cast<std::uint64_t>(std::chrono::floor<std::chrono::seconds>(span).count());
+  };
+  compare(report.names.size(), worth.nodes, "nodes");
+  compare(whole_seconds(report.span), whole_seconds(worth.span), "virtual seconds");
+  compare(report.operations, worth.operations, "operations");
+  compare(report.struck, worth.faults, "faults");
+  return text;
 }
 
 Shrunk shrink_run(const Scenario& scenario, RunOptions options, const RunReport& failed,

@@ -56,6 +56,16 @@ struct RunReport {
   std::optional<Violation> violation{};
 };
 
+/// What a run of a scenario with faults is worth at the least.
+struct Worth {
+  std::size_t nodes = 5;
+  Duration span = 60s;
+  std::uint64_t operations = 1000;
+  std::uint64_t faults = 20;  ///< That struck.
+};
+/// In what a run falls short of that, as "12 faults of 20"; empty if in nothing.
+std::string shortfall(const RunReport& report, const Worth& worth = {});
+
 class Scenario {
  public:
   virtual ~Scenario() = default;

@@ -10,6 +10,7 @@
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/apps/tools/progress.hpp>
 #include <hyperframes/runtime/error.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,6 +30,7 @@ constexpr const char* footer =
   hyperframes sim --scenario parameter_server --seeds 1..1000000 --minutes 30
   hyperframes sim --scenario parameter_server --seed 17                  # with a trace
   hyperframes sim --scenario parameter_server --seed 17 --faults 3,7,9   # only these of its faults
+  hyperframes sim --scenario parameter_server --seeds 1..5 --hashes      # to compare two builds
 
 A run is a whole cluster in this process, in virtual time, struck by the faults that its seed has.
 The same seed gives the same run, with the same trace hash. A seed that fails is run again with
@@ -42,7 +44,7 @@ struct SimFlags {
   std::string faults;
   std::vector<std::string> planted;
   double minutes = 0;
-  bool list = false, as_json = false, trace_all = false, no_shrink = false;
+  bool list = false, as_json = false, trace_all = false, no_shrink = false, hashes = false;
 };
 
 struct SeedRange {
@@ -93,6 +95,7 @@ struct Sum {
   std::uint64_t seeds = 0, operations = 0, struck = 0;
   Duration span{};
   sim::Coverage coverage;
+  std::map<std::uint64_t, std::string> short_runs;  ///< By seed: what a run fell short of.
 
   void add(const sim::RunReport& report) {
     ++seeds;
@@ -100,6 +103,8 @@ struct Sum {
     struck += report.struck;
     span += report.span;
     for (const auto& [pair, count] : report.coverage) coverage[pair] += count;
+    if (std::string missing = sim::shortfall(report); !missing.empty() && !report.violation)
+      short_runs[report.seed] = std::move(missing);
   }
 };
 
@@ -131,6 +136,14 @@ std::string summary_text(const Sum& sum, double took_s) {
       "({:.0f} virtual seconds a second)",
       with_separators(sum.seeds), seconds(sum.span), with_separators(sum.operations),
       with_separators(sum.struck), took_s, took_s > 0 ? seconds(sum.span) / took_s : 0);
+}
+
+/// Of seeds that were worth little: they say less than their number.
+std::string short_runs_text(const Sum& sum) {
+  if (sum.short_runs.empty()) return {};
+  const auto& [seed, missing] = *sum.short_runs.begin();
+  return fmt::format("{} of the seeds were worth less than they should, such as {}: {}\n",
+                     with_separators(sum.short_runs.size()), seed, missing);
 }
 
 void list_scenarios(bool as_json) {
@@ -177,9 +190,23 @@ class SimRuns {
     } else {
       fmt::print("{}: {}\n{}", scenario_.name(), summary_text(sum, took()),
                  coverage_text(scenario_, sum.coverage, screen_));
+      if (counts_for_something()) fmt::print("{}", short_runs_text(sum));
       if (failed) print_failure(*failed);
     }
     return !failed;
+  }
+
+  /// A line each, whether it fails or not.
+  bool print_hashes() {
+    const SeedRange range = parse_seeds(flags_.seeds);
+    bool well = true;
+    for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
+      const sim::RunReport report = scenario_.run(options_of(seed));
+      fmt::print("{} {} {:016x}\n", scenario_.name(), seed, report.trace_hash);
+      std::fflush(stdout);
+      well &= !report.violation;
+    }
+    return well;
   }
 
   bool run_one(std::uint64_t seed) {
@@ -201,6 +228,9 @@ class SimRuns {
   }
 
  private:
+  /// Neither without faults nor with some of them left out.
+  bool counts_for_something() const { return flags_.faults.empty() && !scenario_.kinds().empty(); }
+
   sim::RunOptions options_of(std::uint64_t seed) const {
     sim::RunOptions options;
     options.seed = seed;
@@ -257,6 +287,7 @@ class SimRuns {
              {"virtual_s", seconds(sum.span)}, {"operations", sum.operations},
              {"faults", sum.struck},           {"took_s", took_s},
              {"coverage", coverage},           {"failed", failed.has_value()}};
+    if (counts_for_something()) out["short_runs"] = sum.short_runs.size();
     if (failed) {
       out["failure"] = json_of(*failed, scenario_.name());
       if (!flags_.no_shrink) {
@@ -281,7 +312,9 @@ void run_sim(const SimFlags& flags) {
   ::setenv("HYPERFRAMES_TIME_SCALE", "1", 1);
   if (flags.list) return list_scenarios(flags.as_json);
   SimRuns runs(flags);
-  const bool well = flags.seed ? runs.run_one(*flags.seed) : runs.run_seeds();
+  const bool well = flags.seed     ? runs.run_one(*flags.seed)
+                    : flags.hashes ? runs.print_hashes()
+                                   : runs.run_seeds();
   std::fflush(stdout);
   if (!well) throw CLI::RuntimeError(1);
 }
@@ -305,6 +338,8 @@ void add_sim_command(CLI::App& app) {
   command->add_flag("--json", flags->as_json, "Print one line of JSON");
   command->add_flag("--trace_all", flags->trace_all, "With --seed: each delivery too");
   command->add_flag("--no_shrink", flags->no_shrink, "Leave a failing seed's faults as they are");
+  command->add_flag("--hashes", flags->hashes, "Print each seed's trace hash, and nothing else")
+      ->needs(seeds);
   command->add_option("--plant", flags->planted,
                       "Plant a fault in the code, as NAME=plant: to see that it is found");
   command->footer(footer);

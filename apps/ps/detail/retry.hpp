@@ -50,8 +50,10 @@ class Backoff {
   Duration next() {
     const Duration pause = next_;
     next_ = std::min(next_ * 2, most_);
-    return pause - Duration(std::uniform_int_distribution<Duration::rep>(
-                       0, pause.count() / 2)(pause_chance()));
+    // The standard's generators are the same in every library, its distributions are not.
+    const double share = static_cast<double>(pause_chance()()) / std::minstd_rand::max();
+    return pause -
+           Duration(static_cast<Duration::rep>(share * static_cast<double>(pause.count()) / 2));
   }
   void reset() noexcept { next_ = least_; }
 

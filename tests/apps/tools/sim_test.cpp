@@ -27,6 +27,8 @@ TEST_CASE("hyperframes sim runs a range of seeds, and replays one to the same tr
   const json first = json::parse(succeed(folder, one + " --json").text);
   CHECK(first.at("trace_hash") == json::parse(succeed(folder, one + " --json").text)["trace_hash"]);
   CHECK(first.at("failed") == false);
+  CHECK(succeed(folder, "hyperframes sim --scenario supervision --seeds 3..3 --hashes").text ==
+        "supervision 3 " + first.at("trace_hash").get<std::string>() + "\n");
   const std::string trace = succeed(folder, one).text;
   CHECK(contains(trace, "throw in actor "));
   CHECK(contains(trace, "trace hash " + first.at("trace_hash").get<std::string>()));
