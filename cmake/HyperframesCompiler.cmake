@@ -19,6 +19,8 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 
 set(HYPERFRAMES_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+option(HYPERFRAMES_OPTIMIZE "In a debug build, compile with -O1 what the simulator runs" OFF)
+set(hyperframes_simulated runtime net actors dataset ps sim)
 option(HYPERFRAMES_WERROR "Treat warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 
 add_library(hyperframes_flags INTERFACE)
