@@ -14,8 +14,12 @@ namespace hyperframes::ps {
 namespace {
 
 constexpr std::uint64_t ledger_magic = 0x524547444c504648;  // "HFPLDGER"
-constexpr std::uint32_t ledger_format = 2;
+constexpr std::uint32_t ledger_format = 3;
 constexpr std::size_t format_bytes = 16;  // what every format begins with
+// A record's last number is its state, and above that how many before it may not have been synced
+// when it was written: so many, or more.
+constexpr unsigned state_bits = 8;
+constexpr std::uint64_t most_unsynced = (1u << 24) - 1;
 
 void append_header(Bytes& out, std::uint64_t cluster) {
   detail::put<std::uint64_t>(out, ledger_magic);
@@ -25,29 +29,42 @@ void append_header(Bytes& out, std::uint64_t cluster) {
   detail::put<std::uint32_t>(out, crc32c(std::span(out).last(8)));
 }
 
-void append_record(Bytes& out, const LedgerEntry& entry) {
+void append_record(Bytes& out, const LedgerEntry& entry, std::uint64_t unsynced) {
   const std::size_t start = out.size();
   for (const auto value :
        {entry.job, entry.epoch, entry.unit, entry.batch, entry.table, entry.shard})
     detail::put<std::uint32_t>(out, value);
   detail::put<std::uint64_t>(out, entry.counter);
-  detail::put<std::uint32_t>(out, static_cast<std::uint32_t>(entry.state));
+  const auto above = static_cast<std::uint32_t>(std::min(unsynced, most_unsynced)) << state_bits;
+  detail::put<std::uint32_t>(out, static_cast<std::uint32_t>(entry.state) | above);
   detail::put<std::uint32_t>(out, crc32c(std::span(out).subspan(start)));
 }
 
-/// Empty for what is no whole record.
-std::optional<LedgerEntry> parse_record(std::span<const std::byte> bytes) {
-  detail::ByteReader reader(bytes, "read a ledger's record");
+struct Record {
   LedgerEntry entry;
+  std::uint64_t unsynced = 0;
+  /// Whether it says, as the record of that index, that the other one had been synced.
+  bool proves(std::size_t index, std::size_t other) const noexcept {
+    return unsynced < most_unsynced && other + unsynced < index;
+  }
+};
+
+/// Empty for what is no whole record.
+std::optional<Record> parse_record(std::span<const std::byte> bytes) {
+  detail::ByteReader reader(bytes, "read a ledger's record");
+  Record record;
+  LedgerEntry& entry = record.entry;
   for (auto* value :
        {&entry.job, &entry.epoch, &entry.unit, &entry.batch, &entry.table, &entry.shard})
     *value = reader.get<std::uint32_t>();
   entry.counter = reader.get<std::uint64_t>();
-  const auto state = reader.get<std::uint32_t>();
+  const auto last = reader.get<std::uint32_t>();
+  const auto state = last & ((1u << state_bits) - 1);
   entry.state = static_cast<LedgerEntry::State>(state);
+  record.unsynced = last >> state_bits;
   const bool whole = reader.get<std::uint32_t>() == crc32c(bytes.first(Ledger::record_bytes - 4));
   if (!whole || state < 1 || state > 2) return std::nullopt;
-  return entry;
+  return record;
 }
 
 /// Whether a crash may have left no more than this of a header: its beginning, or a file that had
@@ -87,8 +104,9 @@ std::uint64_t read_header(std::span<const std::byte> bytes, const std::string& p
 
 }  // namespace
 
-/// A crash leaves whole records, then at most some that are damaged. A whole record behind a
-/// damaged one means that the file was hurt later.
+/// Power loss leaves what was synced, and of the rest any part: a page can be on the disk before
+/// the one in front of it. So all from the first damaged record on is cut off, unless a whole one
+/// behind it says that it had been synced: then the file was hurt later.
 LedgerContents parse_ledger(std::span<const std::byte> bytes, const std::string& path) {
   LedgerContents contents;
   if (is_cut_short(bytes)) return contents;
@@ -98,16 +116,16 @@ LedgerContents parse_ledger(std::span<const std::byte> bytes, const std::string&
   entries.reserve(bytes.size() / Ledger::record_bytes);
   std::optional<std::size_t> damaged;
   for (std::size_t i = 0; bytes.size() >= Ledger::record_bytes; ++i) {
-    const auto entry = parse_record(bytes.first(Ledger::record_bytes));
+    const auto record = parse_record(bytes.first(Ledger::record_bytes));
     bytes = bytes.subspan(Ledger::record_bytes);
-    if (!entry && !damaged) damaged = i;
-    if (!entry) continue;
-    if (damaged)
-      throw Error(
-          Errc::corrupt, fmt::format("read the ledger '{}'", path),
-          fmt::format("record {} is damaged, and record {} behind it is whole", *damaged, i),
-          "restore it from a copy");
-    entries.push_back(*entry);
+    if (!damaged && record) entries.push_back(record->entry);
+    if (!damaged && !record) damaged = i;
+    if (damaged && record && record->proves(i, *damaged))
+      throw Error(Errc::corrupt, fmt::format("read the ledger '{}'", path),
+                  fmt::format("record {} is damaged, and record {} behind it says that it had been "
+                              "synced",
+                              *damaged, i),
+                  "restore it from a copy");
   }
   return contents;
 }
@@ -196,6 +214,7 @@ Task<void> Ledger::begin(std::uint64_t cluster) {
   co_await file_.truncate(cluster_ == 0 ? 0 : end_);
   if (cluster_ == 0) co_await write_header(cluster);
   cluster_ = cluster;
+  co_await sync();  // what is there is known to be whole
 }
 
 Task<void> Ledger::write_header(std::uint64_t cluster) {
@@ -209,10 +228,11 @@ Task<void> Ledger::write_header(std::uint64_t cluster) {
 }
 
 Task<void> Ledger::add(std::vector<LedgerEntry> entries) {
+  const auto lock = co_await writing_.lock();
   Bytes records;
   records.reserve(entries.size() * record_bytes);
-  for (const auto& entry : entries) append_record(records, entry);
-  const auto lock = co_await writing_.lock();
+  for (std::uint64_t unsynced = (end_ - synced_end_) / record_bytes; const auto& entry : entries)
+    append_record(records, entry, unsynced++);
   Segments data(Buffer::copy_of(std::span<const std::byte>(records)));
   co_await file_.write_at(end_, std::move(data));
   end_ += records.size();

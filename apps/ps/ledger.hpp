@@ -8,9 +8,10 @@
 //   co_await ledger->sync();                             // both survive power loss from here on
 //
 // A file of fixed, checksummed records that only grows, behind a header that says which cluster
-// took the pushes: another one's servers can't hold them. What a crash left half-written at its end
-// is cut off when it is opened again; damage before that is reported as corrupt. Records of one
-// push need not be in one ledger: whoever takes over a work unit sends, and notes, the same pushes.
+// took the pushes: another one's servers can't hold them. What a crash left at its end of records
+// that had not been synced is cut off when it is opened again; damage before that is reported as
+// corrupt. Records of one push need not be in one ledger: whoever takes over a work unit sends, and
+// notes, the same pushes.
 #pragma once
 
 #include <compare>
@@ -88,7 +89,7 @@ class Ledger {
   std::uint64_t cluster_ = 0;  // 0: it has no header yet
   bool was_empty_ = false;
   std::uint64_t end_ = header_bytes;
-  std::uint64_t synced_end_ = 0;
+  std::uint64_t synced_end_ = header_bytes;
   Mutex writing_, syncing_;
 };
 

@@ -105,11 +105,43 @@ TEST_CASE("a tail that power loss filled with zeros is cut off") {
   CHECK(read_ledger(path).entries.size() == 2);
 }
 
-TEST_CASE("a flipped bit before the last record is reported as corrupt") {
+TEST_CASE("of records that power loss struck before they were synced those before a hole stay") {
   TemporaryFolder folder;
   const auto path = folder.file("ledger");
   Runtime runtime({.shards = 1});
-  write(runtime, path, {entry(0, 10), entry(1, 11)});
+  write(runtime, path, {entry(0, 10)});
+  runtime.run([&](Runtime&) {
+    return co_invoke([path]() -> Task<void> {
+      auto ledger = co_await Ledger::open(path);
+      co_await ledger->begin(cluster);
+      for (std::uint32_t i = 1; i < 6; ++i) co_await ledger->add({entry(i, 10 + i)});
+    });  // and then its power goes
+  });
+  const auto whole = read_text(path);
+  for (std::size_t lost = 1; lost < 6; ++lost) {
+    CAPTURE(lost);
+    auto struck = whole;
+    struck.replace(Ledger::header_bytes + lost * Ledger::record_bytes, Ledger::record_bytes,
+                   Ledger::record_bytes, '\0');
+    write_text(path, struck);
+    CHECK(read_ledger(path).entries.size() == lost);
+    write(runtime, path, {entry(9, 19)});
+    const auto entries = read_ledger(path).entries;
+    REQUIRE(entries.size() == lost + 1);
+    CHECK(entries.back() == entry(9, 19));
+  }
+  // The first one had been synced before the others were written, and each of them says so.
+  auto hurt = whole;
+  hurt[Ledger::header_bytes] = static_cast<char>(hurt[Ledger::header_bytes] ^ 4);
+  CHECK(thrown_by([&] { parse(hurt); }).is(Errc::corrupt));
+}
+
+TEST_CASE("a flipped bit in what had been synced is reported as corrupt") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10)});
+  write(runtime, path, {entry(1, 11)});
   const auto whole = read_text(path);
   for (std::size_t at = 0; at < Ledger::header_bytes + Ledger::record_bytes; ++at) {
     CAPTURE(at);
