@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t ledger_magic = 0x524547444c504648;  // "HFPLDGER"
 constexpr std::uint32_t ledger_format = 3;
-constexpr std::size_t format_bytes = 16;  // what every format begins with
+constexpr std::uint32_t older_format = 2;  // its records say that all before them had been synced
+constexpr std::size_t format_bytes = 16;   // what every format begins with
 // A record's last number is its state, and above that how many before it may not have been synced
 // when it was written: so many, or more.
 constexpr unsigned state_bits = 8;
@@ -90,7 +91,7 @@ std::uint64_t read_header(std::span<const std::byte> bytes, const std::string& p
   const auto format = reader.get<std::uint32_t>();
   const auto sum = reader.get<std::uint32_t>();
   if (magic != ledger_magic || sum != crc32c(bytes.first(12))) throw foreign;
-  if (format != ledger_format)
+  if (format != ledger_format && format != older_format)
     throw Error(Errc::version_mismatch, tried,
                 fmt::format("its format is {}, and this program knows {}", format, ledger_format),
                 "use the program that wrote it, or begin a new one");
@@ -185,22 +186,23 @@ Task<std::unique_ptr<Ledger>> Ledger::open(std::string path, Machine& machine) {
   struct Found {
     std::unique_ptr<Lock> lock;
     LedgerContents contents;
-    bool was_empty = false;
+    Bytes bytes;
   };
   Found found = co_await offload([path, &machine] {
     Found result;
     result.lock = std::make_unique<Lock>(machine, path);
-    const Bytes bytes = read_bytes(machine, path);
-    result.contents = parse_ledger(bytes, path);
-    result.was_empty = bytes.empty();
+    result.bytes = read_bytes(machine, path);
+    result.contents = parse_ledger(result.bytes, path);
     return result;
   });
   File file = co_await File::open(path, File::Mode::create);
   std::unique_ptr<Ledger> ledger(
       new Ledger(std::move(path), std::move(file), std::move(found.lock)));
   ledger->cluster_ = found.contents.cluster;
-  ledger->was_empty_ = found.was_empty;
+  ledger->was_empty_ = found.bytes.empty();
   ledger->end_ = header_bytes + found.contents.entries.size() * record_bytes;
+  if (ledger->cluster_ != 0) ledger->found_ = std::move(found.bytes);
+  ledger->found_.resize(std::min<std::size_t>(ledger->found_.size(), ledger->end_));
   co_return ledger;
 }
 
@@ -212,17 +214,21 @@ Task<void> Ledger::begin(std::uint64_t cluster) {
                             cluster_, cluster),
                 "give the worker another --ledger, or the coordinator of that cluster");
   co_await file_.truncate(cluster_ == 0 ? 0 : end_);
-  if (cluster_ == 0) co_await write_header(cluster);
   cluster_ = cluster;
-  co_await sync();  // what is there is known to be whole
+  co_await settle();
 }
 
-Task<void> Ledger::write_header(std::uint64_t cluster) {
-  Bytes header;
-  append_header(header, cluster);
-  Segments data(Buffer::copy_of(std::span<const std::byte>(header)));
+// The header, and all that was found, is written once more: the last process may have ended before
+// a sync, or after one that failed, and then the kernel shows, as clean, what the disk has not got.
+Task<void> Ledger::settle() {
+  Bytes all;
+  append_header(all, cluster_);
+  if (!found_.empty()) all.insert(all.end(), found_.begin() + header_bytes, found_.end());
+  found_ = {};
+  Segments data(Buffer::copy_of(std::span<const std::byte>(all)));
   co_await file_.write_at(0, std::move(data));
   co_await file_.sync();
+  synced_end_ = end_;
   auto folder = std::filesystem::absolute(path_).parent_path().string();
   co_await sync_directory(std::move(folder));
 }
@@ -242,8 +248,14 @@ Task<void> Ledger::sync() {
   const std::uint64_t wanted = end_;
   const auto lock = co_await syncing_.lock();
   if (synced_end_ >= wanted) co_return;  // by the call before this one
+  if (sync_failed_)
+    throw Error::system(EIO, fmt::format("sync the ledger '{}'", path_),
+                        "an earlier sync failed, and after that another one proves nothing",
+                        "check the disk, and start the worker again");
   const std::uint64_t covered = end_;
+  sync_failed_ = true;
   co_await file_.sync();
+  sync_failed_ = false;
   synced_end_ = covered;
 }
 

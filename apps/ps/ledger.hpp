@@ -16,6 +16,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <hyperframes/apps/ps/bytes.hpp>
 #include <hyperframes/apps/ps/machine.hpp>
 #include <hyperframes/apps/ps/slots.hpp>
 #include <hyperframes/runtime/event.hpp>
@@ -72,7 +73,8 @@ class Ledger {
   /// Appends; written when it completes, so that it survives this process. In the order of the
   /// calls.
   Task<void> add(std::vector<LedgerEntry> entries);
-  /// What was added before survives power loss. Calls that overlap share one flush.
+  /// What was added before survives power loss. Calls that overlap share one flush. Once one has
+  /// failed all do: only a new `open` and `begin` help.
   Task<void> sync();
   /// A file that was made for nothing, as `begin` was not called, goes.
   Task<void> close();
@@ -81,15 +83,17 @@ class Ledger {
  private:
   class Lock;
   Ledger(std::string path, File file, std::unique_ptr<Lock> lock);
-  Task<void> write_header(std::uint64_t cluster);
+  Task<void> settle();
 
   std::string path_;
   std::unique_ptr<Lock> lock_;  // keeps other processes out
   File file_;
   std::uint64_t cluster_ = 0;  // 0: it has no header yet
   bool was_empty_ = false;
+  Bytes found_;  // until it is begun, and thereby durable
   std::uint64_t end_ = header_bytes;
-  std::uint64_t synced_end_ = header_bytes;
+  std::uint64_t synced_end_ = 0;
+  bool sync_failed_ = false;
   Mutex writing_, syncing_;
 };
 

@@ -116,7 +116,7 @@ FaultMenu disk_faults() {
        .least = 500ms,
        .most = 6s,
        .amount_most = 5000},
-      {.kind = sync_error, .weight = 4, .nodes = stores, .amount_least = 1, .amount_most = 3},
+      {.kind = sync_error, .weight = 4, .nodes = with_workers, .amount_least = 1, .amount_most = 3},
       {.kind = write_error, .weight = 4, .nodes = stores, .amount_least = 1, .amount_most = 3},
       {.kind = calendar_back, .weight = 1, .nodes = stores, .least = 1s, .most = 3600s},
   };

@@ -1,8 +1,10 @@
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <hyperframes/apps/ps/ledger.hpp>
 #include <hyperframes/runtime/combinators.hpp>
+#include <hyperframes/runtime/crc32c.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <random>
@@ -272,6 +274,22 @@ TEST_CASE("a ledger of an older format is refused by its version, and left as it
   CHECK(thrown_by([&] { write(runtime, path, {}); }).is(Errc::version_mismatch));
   CHECK(thrown_by([&] { read_ledger(path); }).is(Errc::version_mismatch));
   CHECK(read_text(path) == old);
+}
+
+TEST_CASE("a ledger of the format before is read, and goes on in the one of today") {
+  TemporaryFolder folder;
+  const auto path = folder.file("ledger");
+  Runtime runtime({.shards = 1});
+  write(runtime, path, {entry(0, 10)});
+  auto older = read_text(path);
+  older[8] = 2;
+  const std::uint32_t sum = crc32c(std::as_bytes(std::span(older)).first(12));
+  std::memcpy(older.data() + 12, &sum, sizeof sum);
+  write_text(path, older);
+  CHECK(read_ledger(path).entries.size() == 1);
+  write(runtime, path, {entry(1, 11)});
+  CHECK(read_ledger(path).entries.size() == 2);
+  CHECK(read_text(path)[8] == 3);
 }
 
 TEST_CASE("a ledger that no worker has begun proves nothing, and is refused") {

@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cerrno>
 #include <hyperframes/apps/ps/coordinator_store.hpp>
+#include <hyperframes/apps/ps/ledger.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <hyperframes/runtime/log.hpp>
 #include <hyperframes/runtime/reactor/sim.hpp>
@@ -46,6 +47,42 @@ void crash(SimNode& node, std::unique_ptr<Opened>& opened, SimCrash what) {
   opened.reset();
   node.restart();
   opened = std::make_unique<Opened>(node);
+}
+
+/// Notes pushes, in a new life of a worker; true: they are durable.
+Task<bool> note_pushes(std::unique_ptr<ps::Ledger>* ledger, SimMachine* machine, SimNode* node,
+                       unsigned count, bool sync_fails) {
+  *ledger = co_await ps::Ledger::open("/ledger", *machine);
+  co_await (*ledger)->begin(7);
+  if (sync_fails) node->disk().fail_next(Operation::Kind::sync, EIO, "ledger");
+  co_await (*ledger)->add(std::vector<ps::LedgerEntry>(count));
+  try {
+    co_await (*ledger)->sync();
+  } catch (const Error&) {
+    co_return false;
+  }
+  co_return true;
+}
+
+bool note_pushes(SimWorld& world, SimNode& node, unsigned count, bool sync_fails = false) {
+  auto& machine = node.emplace<SimMachine>(node, 1, Duration(0), nullptr);
+  auto& ledger = node.emplace<std::unique_ptr<ps::Ledger>>();
+  return world.run(node, 0, [&, count, sync_fails](Runtime&) {
+    return note_pushes(&ledger, &machine, &node, count, sync_fails);
+  });
+}
+
+std::uint64_t noted_pushes(SimWorld& world, SimNode& node) {
+  auto& machine = node.emplace<SimMachine>(node, 1, Duration(0), nullptr);
+  auto& ledger = node.emplace<std::unique_ptr<ps::Ledger>>();
+  return world.run(node, 0, [&](Runtime&) {
+    return co_invoke(
+        [](auto* ledger, auto* machine) -> Task<std::uint64_t> {
+          *ledger = co_await ps::Ledger::open("/ledger", *machine);
+          co_return (*ledger)->entries();
+        },
+        &ledger, &machine);
+  });
 }
 
 struct Quiet {
@@ -91,5 +128,21 @@ TEST_CASE(
     crash(node, opened, SimCrash::power_cut());
     REQUIRE(opened->store.view_version() >= version);
     REQUIRE(opened->store.view().servers.size() == servers);
+  }
+}
+
+TEST_CASE("a ledger keeps what it had noted, after a failed sync, a kill and a power cut") {
+  const Quiet quiet;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    INFO("seed " << seed);
+    SimWorld world({.seed = seed});
+    SimNode& node = world.add_node();
+    CHECK_FALSE(note_pushes(world, node, 300, true));  // several pages
+    node.crash(SimCrash::kill());
+    node.restart();
+    CHECK(note_pushes(world, node, 1));
+    node.crash(SimCrash::power_cut());
+    node.restart();
+    REQUIRE(noted_pushes(world, node) == 301);
   }
 }
