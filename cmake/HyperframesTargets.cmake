@@ -122,11 +122,11 @@ endfunction()
 # which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
 # Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do, and ThreadSanitizer's
 # build has only the files with such cases. It also goes without the files of ONE_THREAD, whose cases
-# simulate all shards on one thread, or have none.
+# simulate all shards on one thread, or have none. TIMEOUT: the seconds that a case may take, if not 120.
 set_property(GLOBAL PROPERTY HYPERFRAMES_THREADED_SUITES runtime net actors)
 set(HYPERFRAMES_SANITIZER_SLOWDOWN 3)  # stretches time limits and the runtime's own timing promises
 function(hyperframes_test name)
-  cmake_parse_arguments(ARG "THREADED_CASES" "" "LINK;LABELS;ONE_THREAD" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED_CASES" "TIMEOUT" "LINK;LABELS;ONE_THREAD" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   if(HYPERFRAMES_SANITIZE STREQUAL "thread")
     list(TRANSFORM ARG_ONE_THREAD PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
@@ -160,6 +160,9 @@ function(hyperframes_test name)
   list(REMOVE_DUPLICATES labels)
 
   set(timeout_s 120)
+  if(ARG_TIMEOUT)
+    set(timeout_s ${ARG_TIMEOUT})
+  endif()
   set(quick "~[long]")
   if(HYPERFRAMES_SANITIZE)
     string(APPEND quick "~[plain]")

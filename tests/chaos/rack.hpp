@@ -183,8 +183,11 @@ class LoopDisk {
     const auto space = std::filesystem::space(folder_).available;
     std::ofstream filler(folder_ / "filler", std::ios::binary);
     const std::string piece(64 << 10, 'x');
-    for (std::uint64_t written = 0; filler && written + left < space; written += piece.size())
-      filler.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+    for (std::uint64_t rest = space - std::min(space, left); filler && rest != 0;) {
+      const std::uint64_t size = std::min<std::uint64_t>(rest, piece.size());
+      filler.write(piece.data(), static_cast<std::streamsize>(size));
+      rest -= size;
+    }
   }
   void free() {
     std::error_code ignored;

@@ -6,6 +6,7 @@
 // HYPERFRAMES_SEED repeats the choices of a run, HYPERFRAMES_ROUNDS has the long one do so many.
 #include "rack.hpp"
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -193,7 +194,7 @@ class RackCluster {
   /// Ends it, and checks what its processes saw.
   void finish() {
     for (unsigned node = hosts; node-- > 0;) {
-      keeper().stop(*processes_[node], timing().scaled(10s));
+      keeper().stop(*processes_[node], timing().scaled(60s));
       if (!processes_[node]->ends().back().succeeded())
         violate(names[node] + " did not end in order: " + processes_[node]->ends().back().text());
     }
@@ -541,15 +542,40 @@ TEST_CASE("a recovery that forgets what it had applied is found on the rack", "[
 }
 
 // While one worker stands still, shorter than until it is given up, the other goes as far as it
-// may.
+// may: if this machine is not too busy just then.
 TEST_CASE("a staleness bound that is one too high is found on the rack", "[plain]") {
-  const Verdict verdict = find_planted(
-      "staleness-over-bound=plant",
-      {{.kind = FaultKind::pause, .at = full_progress / 5, .span = 1s, .node = first_worker}});
-  CHECK(std::ranges::any_of(verdict.violations, [](const std::string& violation) {
-    return contains(violation, "and the staleness bound is");
-  }));
-  CHECK(verdict.lost + verdict.duplicated == 0);
+  const std::vector<Fault> plan = {
+      {.kind = FaultKind::pause, .at = full_progress / 5, .span = 1s, .node = first_worker}};
+  bool found = false;
+  for (int round = 0; round < 5 && !found; ++round) {
+    const Verdict verdict = find_planted("staleness-over-bound=plant", plan);
+    found = std::ranges::any_of(verdict.violations, [](const std::string& violation) {
+      return contains(violation, "and the staleness bound is");
+    });
+    CHECK(verdict.lost + verdict.duplicated == 0);
+  }
+  CHECK(found);
+}
+
+/// With a disk, and a process on a host of it, whose id goes to `said`. Until it is killed, by the
+/// end of the test too.
+[[noreturn]] void own_a_rack(Processes& scene, int said) try {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Rack rack;
+  const Rack::Host& host = rack.add_host("host");
+  const LoopDisk disk(scene.path("disk"), 16);
+  ProcessKeeper keeper;
+  Arguments command = rack.within(host);
+  command.insert(command.end(), {"sh", "-c", "echo up; exec sleep 600"});
+  const Process& process =
+      keeper.start({.name = "sleep", .command = command, .output = scene.path("said")});
+  while (process.output().empty()) keeper.step(10ms);
+  const pid_t sleeper = process.pid();
+  static_cast<void>(::write(said, &sleeper, sizeof sleeper));
+  while (true) ::pause();
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  ::_exit(1);
 }
 
 TEST_CASE("a rack whose process is killed leaves no process, namespace or mount", "[plain]") {
@@ -558,20 +584,8 @@ TEST_CASE("a rack whose process is killed leaves no process, namespace or mount"
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const pid_t owner = ::fork();
-  if (owner == 0) {
-    Rack rack;
-    const Rack::Host& host = rack.add_host("host");
-    const LoopDisk disk(scene.path("disk"), 16);
-    ProcessKeeper keeper;
-    Arguments command = rack.within(host);
-    command.insert(command.end(), {"sh", "-c", "echo up; exec sleep 600"});
-    const Process& process =
-        keeper.start({.name = "sleep", .command = command, .output = scene.path("said")});
-    while (process.output().empty()) keeper.step(10ms);
-    const pid_t sleeper = process.pid();
-    static_cast<void>(::write(ends[1], &sleeper, sizeof sleeper));
-    while (true) ::pause();
-  }
+  if (owner == 0) own_a_rack(scene, ends[1]);
+  ::close(ends[1]);
   pid_t sleeper = 0;
   REQUIRE(::read(ends[0], &sleeper, sizeof sleeper) == sizeof sleeper);
   const auto network_of = [](const std::string& process) {
