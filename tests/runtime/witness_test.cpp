@@ -131,8 +131,8 @@ TEST_CASE("a stall has every shard log what waits on it, the stuck one when it g
   Runtime runtime({.shards = 2, .stall_threshold = 20ms});
   Names names(runtime);
   std::atomic<bool> released{false};
-  std::thread release = release_once_logged(
-      log, "what waits on shard 0, because some shard was stuck:\n", &released);
+  std::thread release =
+      release_once_logged(log, "what waits on shard 0, because some shard was stuck:\n", &released);
   runtime.run([&](Runtime&) { return until(&released); }, 1);
   release.join();
   // Shard 0 may have answered before shard 1 was even asked.
