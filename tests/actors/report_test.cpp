@@ -364,7 +364,8 @@ TEST_CASE("an actor that computes after it has told another one something is bla
   std::string turn;
   std::thread release([&] {
     const hf::Time limit = hf::Clock::read_system() + hf::timing().scaled(60s);
-    while (!contains(turn, "in actor 'teller' of node 'here'") &&
+    // The actor is named from the moment its letter is taken, a little before its handler begins.
+    while (!(contains(turn, "in actor 'teller' of node 'here'") && contains(turn, "Teller::add")) &&
            hf::Clock::read_system() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       turn = runtime.describe_turn(0);
