@@ -54,7 +54,7 @@ TEST_CASE("the help of publish csv teaches with an example that runs") {
   CHECK(contains(text, "every shard fits the hashes"));
 }
 
-TEST_CASE("the examples of inspect, movielens and baseline run") {
+TEST_CASE("the examples of inspect, movielens and baseline run", "[plain]") {
   const WorkFolder folder;
   folder.write("data/movielens/ratings.csv", made_up_ratings());
   run_example(folder, "hyperframes movielens");
@@ -91,7 +91,8 @@ TEST_CASE("a command that fails says why and returns 1") {
   fails("hyperframes publish csv gap.csv --out gap --column a:int", "--missing NAME=VALUE");
 }
 
-TEST_CASE("a command line that is not understood is answered in one line, with status 2") {
+TEST_CASE("a command line that is not understood is answered in one line, with status 2",
+          "[plain]") {
   const WorkFolder folder;
   const auto refuses = [&](const std::string& command, const std::string& part) {
     const Outcome outcome = run(folder, command);

@@ -138,7 +138,7 @@ TEST_CASE("the demo learns, loses a server in mid-run, gets it back and passes i
   CHECK(output.find("PASSED") != std::string::npos);
 }
 
-TEST_CASE("an interrupted demo leaves no process behind") {
+TEST_CASE("an interrupted demo leaves no process behind", "[plain]") {
   Demo demo;
   REQUIRE(demo.trains());
   const std::vector<pid_t> children = children_of(demo.process().pid());
@@ -150,7 +150,7 @@ TEST_CASE("an interrupted demo leaves no process behind") {
   for (const pid_t child : children) CHECK(ends_soon(child));
 }
 
-TEST_CASE("a demo that is killed itself takes its processes with it") {
+TEST_CASE("a demo that is killed itself takes its processes with it", "[plain]") {
   Demo demo;
   REQUIRE(demo.trains());
   const std::vector<pid_t> children = children_of(demo.process().pid());
@@ -160,7 +160,7 @@ TEST_CASE("a demo that is killed itself takes its processes with it") {
   for (const pid_t child : children) CHECK(ends_soon(child));
 }
 
-TEST_CASE("a demo whose worker dies says which, and shows the end of its log") {
+TEST_CASE("a demo whose worker dies says which, and shows the end of its log", "[plain]") {
   Demo demo;
   REQUIRE(demo.trains());
   pid_t worker = 0;

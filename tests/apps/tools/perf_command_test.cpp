@@ -315,7 +315,7 @@ TEST_CASE("perf's server tells a second client that it serves another one") {
   CHECK(contains(outcome.text, "it serves another client"));
 }
 
-TEST_CASE("the help of perf teaches with examples that run") {
+TEST_CASE("the help of perf teaches with examples that run", "[plain]") {
   const WorkFolder folder;
   const std::string help = succeed(folder, "hyperframes perf --help").text;
   for (const char* word : {"p50", "wrong", "--connect", "--listen", "--key_file", "self-loop"})

@@ -17,7 +17,8 @@ TEST_CASE("hyperframes sim lists its scenarios, with what they check") {
   CHECK_FALSE(all[0].at("invariants").empty());
 }
 
-TEST_CASE("hyperframes sim runs a range of seeds, and replays one to the same trace hash") {
+TEST_CASE("hyperframes sim runs a range of seeds, and replays one to the same trace hash",
+          "[plain]") {
   const WorkFolder folder;
   const std::string text =
       succeed(folder, "hyperframes sim --scenario supervision --seeds 3..4").text;
