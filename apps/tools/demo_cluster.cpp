@@ -7,12 +7,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <random>
 
 namespace hyperframes::tools {
 
 namespace fs = std::filesystem;
 
-std::uint16_t free_port() {
+namespace {
+
+/// Takes a port of 127.0.0.1, any if it is 0, and lets it go; 0 if somebody has it.
+std::uint16_t try_port(std::uint16_t port) {
   const auto fail = [](int error) {
     throw Error::system(error, "find a free port of 127.0.0.1", {},
                         "check that the loopback interface is up");
@@ -22,14 +27,28 @@ std::uint16_t free_port() {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
   socklen_t size = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   const bool bound =
       ::bind(socket, generic, size) == 0 && ::getsockname(socket, generic, &size) == 0;
   const int error = errno;
   ::close(socket);
-  if (!bound) fail(error);
-  return ntohs(address.sin_port);
+  if (bound) return ntohs(address.sin_port);
+  if (port == 0 || error != EADDRINUSE) fail(error);
+  return 0;
+}
+
+}  // namespace
+
+std::uint16_t free_port() {
+  constexpr unsigned first = 10'000;  // below are those of well-known servers
+  unsigned ephemeral = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> ephemeral;
+  std::random_device random;
+  for (int i = 0; i < 100 && ephemeral > first; ++i)
+    if (const std::uint16_t port = try_port(first + random() % (ephemeral - first))) return port;
+  return try_port(0);
 }
 
 ClusterProcesses::ClusterProcesses(ClusterOptions options, ProcessKeeper& keeper)

@@ -78,7 +78,9 @@ class ClusterProcesses {
   std::vector<std::string> ledgers_;
 };
 
-/// A TCP port of 127.0.0.1 that nobody uses now.
+/// A TCP port of 127.0.0.1 that nobody uses now. It lies outside the kernel's ephemeral range where
+/// it can, so that it stays free while its server is down: a socket that connects could be given an
+/// ephemeral one, even the socket of a client that tries to reach that server again.
 std::uint16_t free_port();
 
 }  // namespace hyperframes::tools

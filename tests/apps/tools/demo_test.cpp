@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <hyperframes/apps/tools/demo_cluster.hpp>
 #include <hyperframes/apps/tools/process.hpp>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -110,6 +111,17 @@ bool ends_soon(pid_t pid) {
     ::usleep(5000);
   }
   return false;
+}
+
+TEST_CASE("a port for a server that may go down is none that the kernel gives to others") {
+  unsigned first = 0, last = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
+  if (first <= 10'000)
+    SKIP("the kernel's range begins at " << first << ": it leaves no room below");
+  for (int i = 0; i < 100; ++i) {
+    const unsigned port = free_port();
+    CHECK((port >= 10'000 && port < first));
+  }
 }
 
 TEST_CASE("the demo learns, loses a server in mid-run, gets it back and passes its audit",
