@@ -26,7 +26,8 @@ TEST_CASE("a table's description survives encoding") {
   CHECK(back == spec);
   CHECK(back.differences(spec).empty());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    detail::ByteReader part(std::span(bytes).first(length), "read a table");
+    const auto front = std::span(bytes).first(length);
+    detail::ByteReader part(front, "read a table");
     CHECK_THROWS_AS(TableSpec::decode(part), hf::Error);
   }
 }
