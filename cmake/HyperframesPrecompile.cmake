@@ -55,4 +55,7 @@ if(HYPERFRAMES_PRECOMPILE)
     message(FATAL_ERROR "HYPERFRAMES_PRECOMPILE is for Clang: with another compiler leave it off")
   endif()
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  # CMake would name the header too, which does nothing more, and by a path that ccache leaves absolute:
+  # no two build folders would share what it keeps.
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -Xclang -include-pch -Xclang <PCH_FILE>)
 endif()
