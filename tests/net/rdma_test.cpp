@@ -571,14 +571,14 @@ TEST_CASE("many sessions one after the other leave as many queue pairs and descr
   CHECK(eventually([&] { return server.handler.down_count == 1; }));
   REQUIRE(eventually([&] { return queue_pairs() <= 1; }));  // a host has one of its own
   const auto descriptors_before = descriptors();
-  const int pairs_before = queue_pairs(), count = rounds(40);
+  const int count = rounds(40);
   for (int i = 1; i < count; ++i) {
     INFO("session " << i);
     REQUIRE(once(i));
   }
   CHECK(eventually([&] { return server.handler.down_count == count; }));
   CHECK(eventually([&] { return descriptors() <= descriptors_before; }));
-  CHECK(eventually([&] { return queue_pairs() == pairs_before; }));
+  CHECK(eventually([&] { return queue_pairs() <= 1; }));
 }
 
 TEST_CASE("a peer that is started anew gets the first message that it is sent", "[device]") {
