@@ -9,6 +9,7 @@
 #include <hyperframes/net/endpoint.hpp>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,23 @@ template <class T>
 bool read_number(std::string_view text, T& number) noexcept {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
   return failure == std::errc() && end == text.data() + text.size();
+}
+
+/// Lines of at most 100 characters, which go on at `indent`: CLI11 leaves a description as it is.
+std::string wrap_help(const std::string& help, std::size_t indent) {
+  constexpr std::size_t most = 100;
+  std::istringstream lines(help);
+  std::string wrapped;
+  for (std::string line; std::getline(lines, line);) {
+    while (line.size() > most) {
+      const std::size_t space = line.rfind(' ', most);
+      if (space == std::string::npos || space <= indent) break;
+      wrapped += line.substr(0, space) + '\n';
+      line = std::string(indent, ' ') + line.substr(space + 1);
+    }
+    wrapped += line + '\n';
+  }
+  return wrapped;
 }
 
 /// The innermost command that was chosen.
@@ -77,7 +95,10 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
 } catch (const CLI::RuntimeError& error) {
   return error.get_exit_code();
 } catch (const CLI::Success& success) {
-  return app.exit(success);
+  std::ostringstream text;
+  const int status = app.exit(success, text, text);
+  std::cout << wrap_help(text.str(), app.get_formatter()->get_column_width());
+  return status;
 } catch (const CLI::ParseError& error) {
   return refuse_usage(full_name(chosen(app)), text_of(app, error));
 }
