@@ -15,6 +15,7 @@ namespace {
 
 // Parts up to this size are copied into staging: cheaper than one more piece in the send.
 constexpr std::size_t copy_limit = 4096;
+static_assert(FrameHeader::size + 2 * copy_limit < Transport::least_payload);
 constexpr std::size_t staging_bytes = 64 << 10;
 constexpr std::uint64_t batch_bytes = 256 << 10;
 // With so many bytes of small messages queued on a lane, a sender that can wait does: until they
@@ -247,7 +248,8 @@ void Link::queue_small(const Message& message, std::uint64_t total, Lane lane, s
   auto& queue = to.queue;
   if (!queue.empty()) {
     Outgoing& last = queue.back();
-    if (!last.large() && last.begin + last.size == frame && last.size < staging_bytes) {
+    const bool fits = last.size + size < Transport::least_payload;
+    if (!last.large() && last.begin + last.size == frame && fits) {
       last.size += size;
       ++last.frames;
       return;
@@ -458,6 +460,7 @@ void Link::compose_lane(LaneOut& lane, Lane name, Segments& batch) {
 
 void Link::emit_frame(const FrameHeader& header, std::string_view text, Segments& batch) {
   const std::size_t size = FrameHeader::size + text.size();
+  assert(size < Transport::least_payload);
   std::byte* const at = stage(size);
   FrameHeader complete = header;
   complete.length = text.size();

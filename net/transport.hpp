@@ -61,6 +61,9 @@ class Transport {
 
   /// Buffers of one batch.
   static constexpr std::size_t batch_pieces = 64;
+  /// A buffer of a batch that is as large holds payload of one frame and nothing else, so that it
+  /// may come as a loan; a smaller one may also hold frames, which `on_loan` does not take.
+  static constexpr std::size_t least_payload = 16 << 10;
   /// To lend less than that costs more than to copy it.
   static constexpr std::size_t least_loan = 4096;
 

@@ -36,7 +36,7 @@ constexpr std::size_t pass_bytes = 256 << 10;
 // What a piece counts for at least.
 constexpr std::size_t least_cost = 256;
 // From here on a buffer is written where the peer lets this end write.
-constexpr std::size_t least_landed = 16 << 10;
+constexpr std::size_t least_landed = Transport::least_payload;
 // So many places go back without waiting for a turn in which nothing comes.
 constexpr std::size_t many_returned = 64;
 

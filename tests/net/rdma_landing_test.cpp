@@ -247,14 +247,29 @@ TEST_CASE("a peer that breaks the rules of landings is found out") {
 
 namespace {
 
-hf::Task<void> send_segment(net::Network* network, std::uint64_t to, hf::Buffer segment,
-                            Lane lane) {
-  auto session = network->session(to);
+net::Message with_segment(hf::Buffer segment) {
   net::Message message;
   message.envelope.context = segment.size();
   message.body = hf::Buffer::copy_of("a segment follows");
   message.segments.push_back(std::move(segment));
-  co_await session->send(std::move(message), lane, hf::after(hf::timing().scaled(60s)));
+  return message;
+}
+
+hf::Task<void> send_segment(net::Network* network, std::uint64_t to, hf::Buffer segment,
+                            Lane lane) {
+  auto session = network->session(to);
+  co_await session->send(with_segment(std::move(segment)), lane,
+                         hf::after(hf::timing().scaled(60s)));
+}
+
+/// As many in one turn as the session takes, so that they leave together.
+hf::Task<void> send_flood(net::Network* network, std::uint64_t to, hf::Buffer segment, int count) {
+  auto session = network->session(to);
+  for (int i = 0; i < count; ++i) {
+    net::Message message = with_segment(segment);
+    const auto sent = session->try_send(message);
+    if (!sent) co_await session->send(std::move(message));
+  }
 }
 
 /// What came, with its sum, and whether it lies where the peer wrote it.
@@ -297,6 +312,15 @@ struct Pair {
       return send_segment(&client.network, server.network.node_id(), segment, lane);
     });
     REQUIRE(eventually([&] { return came.count == before + 1; }));
+  }
+  void flood(const hf::Buffer& segment, int count) {
+    expected = hf::crc32c(segment.bytes());
+    const int before = came.count;
+    client.run([&, this] {
+      return send_flood(&client.network, server.network.node_id(), segment, count);
+    });
+    REQUIRE(eventually([&] { return came.count == before + count || client.handler.down_count; }));
+    REQUIRE(came.count == before + count);
   }
   /// Whether it lands, sooner or later: what is sent before the peer has said where it may write,
   /// or that it may do so again, goes in pieces.
@@ -356,6 +380,20 @@ TEST_CASE("places come back: more lands than there is memory for") {
   const hf::Buffer segment = random_bytes(random, 1 << 20);
   for (int i = 0; i < 20; ++i) CHECK(pair.lands(segment));
   CHECK(pair.came.right == pair.came.count);
+}
+
+TEST_CASE("small messages that gather come as the link's bytes, not where payload is written") {
+  FakeVerbs verbs;
+  Pair pair(verbs, with(&verbs));
+  pair.warm_up();
+  std::mt19937_64 random(7);
+  for (const std::size_t size : {8, 64, 500, 3000}) {
+    INFO(size << " bytes");
+    pair.flood(random_bytes(random, size), 3000);
+    CHECK(pair.lands(random_bytes(random, 100'000)));
+  }
+  CHECK(pair.came.right == pair.came.count);
+  CHECK(all_are(pair.client, "rdma"));
 }
 
 TEST_CASE("what a receiver keeps is not written over, and the rest comes in pieces") {
