@@ -119,8 +119,8 @@ endfunction()
 # the current folder, one ctest entry a test case, labelled net and threads. A case with the Catch2 tag
 # [long] has the label long as well, and is left to ./dev test --all; one with the tag [plain] is left
 # out under sanitizers: what it calls other cases call too, and it would compute for minutes, or start
-# many processes. Suites with the label threads,
-# which these layers' have anyhow, run under ThreadSanitizer too: the target threads_tests builds them.
+# many processes. Suites with the label threads, which these layers' have anyhow, run under
+# ThreadSanitizer too: the target threads_tests builds them.
 # Of a suite with THREADED_CASES only those with the Catch2 tag [threads] do, and ThreadSanitizer's
 # build has only the files with such cases. It also goes without the files of ONE_THREAD, whose cases
 # simulate all shards on one thread, or have none. TIMEOUT: the seconds that a case may take, if not 120.
