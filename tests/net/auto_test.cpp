@@ -639,7 +639,7 @@ class Marked {
   /// Until `enough`, and then an empty one on each lane.
   hf::Task<void> talk(net::Network* network, std::uint64_t to, std::uint64_t sender) {
     std::mt19937_64 random(sender);
-    auto session = network->session(to);
+    auto session = session_with(*network, to);
     std::uint64_t numbers[3] = {};
     for (int left = 3; left;) {
       if (enough) --left;

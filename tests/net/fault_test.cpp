@@ -22,7 +22,7 @@ namespace {
 /// Sends until it fails, and says how that ended.
 hf::Task<std::error_code> send_until_failure(net::Network* network, std::uint64_t node,
                                              hf::Duration deadline) {
-  auto session = network->session(node);
+  auto session = session_with(*network, node);
   try {
     while (true) {
       Message message;
@@ -64,7 +64,7 @@ TEST_CASE("a peer killed by SIGKILL fails what waits for it, and no other sessio
     return client.run([&] {
       return hf::co_invoke(
           [](net::Network* network, std::uint64_t node) -> hf::Task<bool> {
-            co_return network->session(node)->stats().lanes[1].waiting_senders == 1;
+            co_return session_with(*network, node)->stats().lanes[1].waiting_senders == 1;
           },
           &client.network, victim_id);
     });

@@ -421,7 +421,7 @@ TEST_CASE("what is held longer than its connection stays whole, and comes back a
 namespace {
 
 hf::Task<void> send_lent(net::Network* network, std::uint64_t to) {
-  auto session = network->session(to);
+  auto session = session_with(*network, to);
   Message message;
   message.segments.push_back(co_await network->loan(10'000, soon()));
   co_await session->send(std::move(message), Lane::bulk, soon());
@@ -570,7 +570,7 @@ TEST_CASE(
   peer.enter(5);
   peer.lend(1u << 20);
   const auto send = [](net::Network* network) -> hf::Task<void> {
-    auto session = network->session(5);
+    auto session = session_with(*network, 5);
     Message message;
     message.segments.push_back(co_await network->loan(10'000, soon()));
     message.segments.push_back(co_await network->loan(20'000, soon()));
@@ -684,7 +684,7 @@ namespace {
 hf::Task<void> lend_numbers(net::Network* network, std::uint64_t to, int count,
                             std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  auto session = network->session(to);
+  auto session = session_with(*network, to);
   for (int i = 0; i < count; ++i) {
     const std::size_t size = 1 + random() % (random() % 8 ? 100'000 : 900'000);
     Message message;

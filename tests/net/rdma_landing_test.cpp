@@ -257,14 +257,14 @@ net::Message with_segment(hf::Buffer segment) {
 
 hf::Task<void> send_segment(net::Network* network, std::uint64_t to, hf::Buffer segment,
                             Lane lane) {
-  auto session = network->session(to);
+  auto session = session_with(*network, to);
   co_await session->send(with_segment(std::move(segment)), lane,
                          hf::after(hf::timing().scaled(60s)));
 }
 
 /// As many in one turn as the session takes, so that they leave together.
 hf::Task<void> send_flood(net::Network* network, std::uint64_t to, hf::Buffer segment, int count) {
-  auto session = network->session(to);
+  auto session = session_with(*network, to);
   for (int i = 0; i < count; ++i) {
     net::Message message = with_segment(segment);
     const auto sent = session->try_send(message);

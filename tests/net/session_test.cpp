@@ -37,7 +37,7 @@ TEST_CASE(
           message.body = hf::Buffer::copy_of("body");
           message.segments.push_back(hf::Buffer::copy_of("one"));
           message.segments.push_back(hf::Buffer::copy_of(std::string(100'000, 'x')));
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           co_await session->send(std::move(message), Lane::bulk);
         },
         &client.network, node);
@@ -66,7 +66,7 @@ TEST_CASE("a sender that never looks back does not queue its whole window before
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, int count,
            std::uint64_t* most) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           for (int i = 0; i < count; ++i) {
             Message message;
             message.body = hf::Buffer::copy_of(std::string(64, 'x'));
@@ -88,7 +88,7 @@ TEST_CASE("messages of one lane arrive in the order in which they were sent, wha
   client.run([&] {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, int count) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           for (int i = 0; i < count; ++i) {
             Message message;
             std::string text = std::to_string(i) + " ";
@@ -116,7 +116,7 @@ TEST_CASE("both sides of a session send at the same time") {
   const auto client_id = client.network.node_id();
   REQUIRE(eventually([&] { return server.handler.ups == 1; }));
   const auto burst = [](net::Network* network, std::uint64_t node) -> hf::Task<void> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     for (int i = 0; i < 5000; ++i) {
       Message message;
       message.body = hf::Buffer::copy_of(std::string(i % 300, 'm'));
@@ -149,7 +149,7 @@ TEST_CASE("a large message crosses in fragments, and is intact") {
             data.data()[i] = static_cast<std::byte>(i * 31);
           Message message;
           message.segments.push_back(std::move(data));
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           co_await session->send(std::move(message), Lane::bulk);
         },
         &client.network, node, size);
@@ -173,7 +173,7 @@ TEST_CASE("small messages overtake a bulk transfer") {
   client.run([&] {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           Message bulk;
           bulk.segments.push_back(hf::Buffer::heap(64u << 20));
           co_await session->send(std::move(bulk), Lane::bulk);
@@ -231,7 +231,7 @@ TEST_CASE("a send without a deadline of its own ends after the default one") {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, std::uint64_t* sent,
            std::error_code* code) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           try {
             while (true) {
               Message message;
@@ -285,7 +285,7 @@ TEST_CASE("try_send never waits: without credit it says exhausted and leaves the
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, std::size_t* left,
            std::error_code* code) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           for (int i = 0; i < 1000; ++i) {
             Message message;
             message.body = hf::Buffer::heap(50'000);
@@ -342,7 +342,7 @@ TEST_CASE("an answer needs no credit: it comes although the asker has sent all t
   client.run([&] {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           for (int i = 0; i < 15; ++i) {
             Message tell;
             tell.body = hf::Buffer::heap(60'000);
@@ -381,7 +381,7 @@ TEST_CASE("an ask waits until there is room for its answer") {
   std::error_code code;
   const auto ask_all = [](net::Network* network, std::uint64_t node, std::uint64_t* sent,
                           std::error_code* code) -> hf::Task<void> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     try {
       while (true) {
         Message ask;
@@ -403,7 +403,7 @@ TEST_CASE("an ask waits until there is room for its answer") {
   // Answers free the room, in it or over the lane's credit.
   const auto answer_all = [](net::Network* network, std::uint64_t node,
                              std::vector<net::Envelope>* asks) -> hf::Task<void> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     bool large = false;
     for (const net::Envelope& ask : *asks) {
       Message answer;
@@ -432,7 +432,7 @@ TEST_CASE("a message that the receiver could never hold is refused with its limi
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, std::error_code* code,
            std::string* text) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           Message message;
           message.segments.push_back(hf::Buffer::heap(5u << 20));
           try {
@@ -491,7 +491,7 @@ TEST_CASE("a cancelled send of a large message gives its grant back") {
   // The first takes most of the budget; the second waits for a grant, gives up, and must not block.
   const auto send = [](net::Network* network, std::uint64_t node, std::size_t size,
                        std::error_code* code) -> hf::Task<void> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     Message message;
     message.segments.push_back(hf::Buffer::heap(size));
     try {
@@ -528,7 +528,7 @@ TEST_CASE(
   const auto endpoint = server.listen();
   const auto node = client->connect(endpoint);
   const auto burst = [](net::Network* network, std::uint64_t node) -> hf::Task<std::uint64_t> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     for (int i = 0; i < 3000; ++i) {
       Message message;
       message.body = hf::Buffer::heap(i % 50 == 0 ? 30'000 : 100);
@@ -552,7 +552,7 @@ TEST_CASE("a session that was closed refuses to send, and says that it was close
   client.run([&] {
     return hf::co_invoke(
         [](net::Network* network, std::uint64_t node, std::error_code* code) -> hf::Task<void> {
-          auto session = network->session(node);
+          auto session = session_with(*network, node);
           session->close("done");
           while (session->up()) co_await hf::sleep_for(1ms);
           try {
@@ -579,7 +579,7 @@ TEST_CASE("a session tells how its lanes, bytes and round trips stand") {
       return hf::co_invoke(
           [](net::Network* network, std::uint64_t node,
              net::Session::Stats* stats) -> hf::Task<void> {
-            *stats = network->session(node)->stats();
+            *stats = session_with(*network, node)->stats();
             co_return;
           },
           &client.network, node, &stats);
@@ -605,7 +605,7 @@ TEST_CASE("credit comes back from buffers that end on another shard") {
   };
   const auto node = client.connect(server.listen());
   const auto fill = [](net::Network* network, std::uint64_t node, int* sent) -> hf::Task<void> {
-    auto session = network->session(node);
+    auto session = session_with(*network, node);
     try {
       while (true) {
         Message message;

@@ -491,7 +491,7 @@ namespace {
 
 /// Sends more than may be on its way, as soon as the peer has lent so much.
 hf::Task<void> fill_memory(net::Network* network, std::uint64_t id) {
-  auto session = network->session(id);
+  auto session = session_with(*network, id);
   Message message;
   message.body = hf::Buffer::heap(400'000);
   co_await session->send(std::move(message), Lane::bulk, hf::after(20s));
@@ -885,7 +885,7 @@ TEST_CASE("memory is shared across process namespaces") {
     return client.run([&] {
       return hf::co_invoke(
           [](net::Network* network, std::uint64_t id) -> hf::Task<bool> {
-            auto session = network->session(id);
+            auto session = session_with(*network, id);
             co_return session && session->stats().lanes[1].messages_acknowledged == 1;
           },
           &client.network, id);

@@ -839,7 +839,7 @@ TEST_CASE("closing a network says how many messages its peers have not acknowled
              Lane lane) -> hf::Task<void> {
             Message message;
             message.body = hf::Buffer::heap(size);
-            auto session = network->session(to);
+            auto session = session_with(*network, to);
             co_await session->send(std::move(message), lane);
           },
           &from.network, a.index() + 1, i * 3000, static_cast<Lane>(i % 3));

@@ -76,7 +76,7 @@ class Talker {
   hf::Task<void> talk(net::Network* network, std::uint64_t to, std::uint64_t sender, int count,
                       std::size_t largest) {
     std::mt19937_64 random(seed_ * 1000 + sender);
-    auto session = network->session(to);
+    auto session = session_with(*network, to);
     std::uint64_t numbers[3] = {};
     for (int i = 0; i < count; ++i) {
       const int lane = static_cast<int>(random() % 3);

@@ -12,6 +12,7 @@
 #include <hyperframes/net/network.hpp>
 #include <hyperframes/runtime/runtime.hpp>
 #include <hyperframes/runtime/sleep.hpp>
+#include <hyperframes/runtime/time.hpp>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -188,7 +189,7 @@ struct Node {
     return run([this, uri] { return network.listen(net::Endpoint::parse(uri)); });
   }
   /// Connects, and returns the peer's node id: a SessionRef stays on its shard.
-  std::uint64_t connect(net::Endpoint endpoint, hf::Duration within = 5s) {
+  std::uint64_t connect(net::Endpoint endpoint, hf::Duration within = hf::timing().scaled(5s)) {
     return run([this, endpoint, within] { return connect_task(endpoint, within); });
   }
   hf::Task<std::uint64_t> connect_task(net::Endpoint endpoint, hf::Duration within) {
@@ -196,7 +197,7 @@ struct Node {
     co_return session->peer().node_id;
   }
   void send(std::uint64_t node, std::string text, net::Lane lane = net::Lane::normal,
-            hf::Duration within = 5s, unsigned shard = 0) {
+            hf::Duration within = hf::timing().scaled(5s), unsigned shard = 0) {
     run([=, this] { return send_task(node, text, lane, within); }, shard);
   }
   hf::Task<void> send_task(std::uint64_t node, std::string text, net::Lane lane,
