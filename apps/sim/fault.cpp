@@ -32,6 +32,22 @@ unsigned choose_other(SimRandom& random, const FaultMenu& menu, const FaultMenu:
   return others.empty() ? node : others[random.below(others.size())];
 }
 
+/// `time`: draws when it begins.
+template <class Time>
+Fault make_fault(SimRandom& random, const FaultMenu& menu, Time time) {
+  const auto& dish = choose(random, menu);
+  Fault fault;
+  fault.kind = dish.kind;
+  fault.at = time();
+  // Short ones more often than long ones.
+  const Duration most = dish.least + (dish.most - dish.least) / (random.below(3) == 0 ? 1 : 4);
+  fault.span = random.between(dish.least, most);
+  if (!dish.nodes.empty()) fault.node = dish.nodes[random.below(dish.nodes.size())];
+  fault.other = choose_other(random, menu, dish, fault.node);
+  fault.amount = random.between(dish.amount_least, dish.amount_most);
+  return fault;
+}
+
 }  // namespace
 
 std::string_view name(FaultKind kind) noexcept {
@@ -53,18 +69,16 @@ std::vector<FaultKind> kinds_of(const FaultMenu& menu) {
 
 std::vector<Fault> make_plan(std::uint64_t seed, const FaultMenu& menu) {
   SimRandom random(SimRandom::mix(seed ^ 0x66617574u));
+  const auto any_time = [&] { return random.between(menu.from, menu.until); };
+  // A start takes some milliseconds: the earlier, the denser.
+  const auto early = [&] {
+    const Duration at = random.between(Duration(0), menu.from);
+    return at / (1 << random.below(9));
+  };
   std::vector<Fault> plan(random.between(menu.least, menu.most));
-  for (Fault& fault : plan) {
-    const auto& dish = choose(random, menu);
-    fault.kind = dish.kind;
-    fault.at = random.between(menu.from, menu.until);
-    // Short ones more often than long ones.
-    const Duration most = dish.least + (dish.most - dish.least) / (random.below(3) == 0 ? 1 : 4);
-    fault.span = random.between(dish.least, most);
-    if (!dish.nodes.empty()) fault.node = dish.nodes[random.below(dish.nodes.size())];
-    fault.other = choose_other(random, menu, dish, fault.node);
-    fault.amount = random.between(dish.amount_least, dish.amount_most);
-  }
+  for (Fault& fault : plan) fault = make_fault(random, menu, any_time);
+  for (auto left = random.between(std::size_t{0}, menu.early); left > 0; --left)
+    plan.push_back(make_fault(random, menu, early));
   std::ranges::sort(plan, {}, [](const Fault& fault) {
     return std::tuple(fault.at, fault.kind, fault.node, fault.other, fault.span, fault.amount);
   });

@@ -51,6 +51,7 @@ FaultMenu any_faults() {
   FaultMenu menu;
   menu.from = 3s;
   menu.until = 58s;
+  menu.early = 3;
   menu.least = 30;
   menu.most = 42;
   menu.dishes = {
@@ -103,6 +104,7 @@ FaultMenu disk_faults() {
   FaultMenu menu;
   menu.from = 2s;
   menu.until = 58s;
+  menu.early = 3;
   menu.least = 34;
   menu.most = 46;
   menu.dishes = {
@@ -315,7 +317,6 @@ class Cluster final : public Stage {
   void calendar_set_back(unsigned index, Duration by) override { calendars_[index] -= by; }
 
   std::string state(const Fault&) override {
-    if (all_done()) return "done";
     if (checker_.pulls() == 0) return "starting";
     if (!node(coordinator).is_up()) return "coordinator down";
     for (unsigned i = first_server; i < first_worker; ++i)
@@ -399,8 +400,7 @@ class ParameterServer final : public Scenario {
   std::vector<std::string> invariants() const override { return ps_invariants; }
   std::vector<FaultKind> kinds() const override { return kinds_of(menu_()); }
   std::vector<std::string> states() const override {
-    return {"starting",    "training", "coordinator down", "server down", "recovering",
-            "worker down", "done"};
+    return {"starting", "training", "coordinator down", "server down", "recovering", "worker down"};
   }
   RunReport run(const RunOptions& options) const override {
     Cluster cluster(options, menu_());

@@ -25,6 +25,7 @@ FaultMenu menu() {
   FaultMenu menu;
   menu.from = 2s;
   menu.until = 58s;
+  menu.early = 3;
   menu.least = 25;
   menu.most = 45;
   menu.dishes = {

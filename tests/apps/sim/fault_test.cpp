@@ -44,6 +44,23 @@ TEST_CASE("a plan is its seed's, in order, and keeps to the menu") {
   }
 }
 
+TEST_CASE("a plan strikes a start, too, and is the same without that from then on") {
+  auto with_early = menu();
+  with_early.early = 3;
+  std::size_t most = 0, in_milliseconds = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    auto plan = make_plan(seed, with_early);
+    const auto start =
+        std::ranges::find_if(plan, [](const Fault& fault) { return fault.at >= 5s; });
+    const auto early = static_cast<std::size_t>(start - plan.begin());
+    most = std::max(most, early);
+    in_milliseconds += early != 0 && plan.front().at < 30ms;
+    CHECK(std::ranges::equal(std::ranges::subrange(start, plan.end()), make_plan(seed, menu())));
+  }
+  CHECK(most == 3);
+  CHECK(in_milliseconds >= 30);
+}
+
 TEST_CASE("a part of a plan is named by places, which can be read again") {
   const auto plan = make_plan(7, menu());
   const std::vector<std::size_t> places = {0, 3, 4, 5, 9};
