@@ -127,6 +127,7 @@ void Stage::boot_node(unsigned index) {
   } catch (const std::exception& error) {
     process_ended(index, error.what());
   }
+  note_ways();
 }
 
 void Stage::process_ended(unsigned index, const std::string& why, bool stay_down) {
@@ -159,6 +160,7 @@ void Stage::keep_watch() {
   after(watch_pause, [this] { keep_watch(); });
 }
 
+// Also whenever one opens: it may be closed again before the next look, and something have passed.
 void Stage::note_ways() {
   for (unsigned from = 0; from < machines_.size(); ++from)
     for (unsigned to = 0; to < machines_.size(); ++to) {
@@ -199,6 +201,7 @@ void Stage::mend_cut(unsigned from, unsigned to) {
   if (from == to || cuts_[from][to] == 0 || --cuts_[from][to] != 0) return;
   world_->network().heal(node(from), node(to));
   if (cuts_[to][from] != 0) world_->network().cut(node(to), node(from));
+  note_ways();
 }
 
 // ---- Faults
@@ -258,8 +261,9 @@ bool Stage::strike_process(const Fault& fault) {
       victim.pause();
       ++machine.frozen;
       after(fault.span, [this, index = fault.node, boots = victim.incarnation()] {
-        if (node(index).incarnation() == boots && --machines_[index].frozen == 0)
-          node(index).resume();
+        if (node(index).incarnation() != boots || --machines_[index].frozen != 0) return;
+        node(index).resume();
+        note_ways();
       });
       break;
     case clock_jump:
