@@ -27,8 +27,9 @@ using SteadyClock = std::chrono::steady_clock;
 // Taken messages: until both are in mid-transfer, until the link is in use again, and between
 // lines.
 constexpr std::uint64_t middle = 150, more = 150, step = 25;
-// Of the word that says how much was sent: all of the other side's has come, and was answered.
-constexpr std::uint64_t done = std::uint64_t{1} << 63;
+// Words for the other side. As much came as had to: it may stop to talk. Of the one that says how
+// much was sent: all of the other side's has come, and was answered.
+constexpr std::uint64_t enough = std::uint64_t{1} << 62, done = std::uint64_t{1} << 63;
 
 void print(const std::string& line) { std::cout << line << std::endl; }
 
@@ -100,9 +101,9 @@ class Peer {
     const bool whole = fine && (goal == "lost" ? tell_of_loss() : settle());
     print("sent" + text_of(soaker_.sent()));
     print("taken" + text_of(soaker_.taken()));
-    if (!soaker_.fault().empty()) return fail(soaker_.fault());
-    if (whole) node_.run([this] { return node_.network.close(hf::timing().scaled(2s)); });
-    return whole;
+    const bool right = soaker_.fault().empty() || fail(soaker_.fault());
+    node_.run([this] { return node_.network.close(hf::timing().scaled(2s)); });
+    return whole && right;
   }
 
  private:
@@ -182,13 +183,18 @@ class Peer {
     print("goes on, over " + transport());
     const std::uint64_t goal = taken() + more;
     if (!talks_until([&] { return taken() >= goal; })) return fail("nothing more came");
+    if (is_down()) return fail_as_down();
+    // Who stops before the other one has as much leaves it waiting.
+    node_.run([&] { return soaker_.tell(peer_, enough); });
+    if (!talks_until([this] { return soaker_.heard != 0; }))
+      return fail("the other side has not got as much");
     return !is_down() || fail_as_down();
   }
   /// All comes, both ways. Nobody leaves while the other one still waits for something.
   bool settle() {
     if (failure_) return fail(std::string("a send failed: ") + failure_->what());
     const std::uint64_t word = messages_of(soaker_.sent()) + 1;
-    const auto heard = [this] { return soaker_.heard & ~done; };
+    const auto heard = [this] { return soaker_.heard & ~(done | enough); };
     node_.run([&] { return soaker_.tell(peer_, word); });
     if (!in_time([&] { return heard() && taken() == heard() - 1; }))
       return fail(std::to_string(taken()) +
