@@ -54,7 +54,10 @@ struct Functions {
 #define HYPERFRAMES_DECLARE(function) decltype(&::function) function = nullptr;
   HYPERFRAMES_VERBS(HYPERFRAMES_DECLARE)
 #undef HYPERFRAMES_DECLARE
-  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;  ///< Null in old releases.
+  // Null in old releases.
+  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, std::uint64_t offset, std::size_t bytes, std::uint64_t address,
+                           int descriptor, int access) = nullptr;
 
   Functions() {
     const std::string tried = "use RDMA";
@@ -74,6 +77,8 @@ struct Functions {
     HYPERFRAMES_VERBS(HYPERFRAMES_FIND)
 #undef HYPERFRAMES_FIND
     query_gid_ex = reinterpret_cast<decltype(query_gid_ex)>(::dlsym(library, "_ibv_query_gid_ex"));
+    reg_dmabuf_mr =
+        reinterpret_cast<decltype(reg_dmabuf_mr)>(::dlsym(library, "ibv_reg_dmabuf_mr"));
     // A child that writes to a page which the device has must not take it away from its parent.
     ibv_fork_init();
   }
@@ -363,12 +368,22 @@ class Device final : public VerbsDevice {
 
   std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
                                                int& failure) noexcept override {
-    const int access = IBV_ACCESS_LOCAL_WRITE | (writable ? IBV_ACCESS_REMOTE_WRITE : 0);
-    ibv_mr* const region =
-        functions().ibv_reg_mr(opened_->domain, memory.data(), memory.size(), access);
-    failure = region ? 0 : errno;
-    if (!region) return nullptr;
-    return std::make_unique<Memory>(opened_, region);
+    return registered(
+        functions().ibv_reg_mr(opened_->domain, memory.data(), memory.size(), access_for(writable)),
+        failure);
+  }
+
+  // EPROTONOSUPPORT is how some drivers say it.
+  std::unique_ptr<VerbsMemory> register_shared(const VerbsShared& memory, bool writable,
+                                               int& failure) noexcept override {
+    failure = EOPNOTSUPP;
+    if (!functions().reg_dmabuf_mr) return nullptr;
+    auto made = registered(
+        functions().reg_dmabuf_mr(opened_->domain, memory.offset, memory.bytes, memory.address,
+                                  memory.descriptor, access_for(writable)),
+        failure);
+    if (failure == EPROTONOSUPPORT) failure = EOPNOTSUPP;
+    return made;
   }
 
   std::shared_ptr<VerbsCompletions> make_completions(std::uint32_t entries,
@@ -418,6 +433,13 @@ class Device final : public VerbsDevice {
 
  private:
   const Functions& functions() const noexcept { return opened_->functions; }
+  static int access_for(bool writable) noexcept {
+    return IBV_ACCESS_LOCAL_WRITE | (writable ? IBV_ACCESS_REMOTE_WRITE : 0);
+  }
+  std::unique_ptr<VerbsMemory> registered(ibv_mr* region, int& failure) noexcept {
+    failure = region ? 0 : errno;
+    return region ? std::make_unique<Memory>(opened_, region) : nullptr;
+  }
   std::string name_;
   std::shared_ptr<Opened> opened_;
 };

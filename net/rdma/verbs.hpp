@@ -74,6 +74,13 @@ class VerbsMemory {
   virtual std::uint32_t remote_key() const noexcept = 0;  ///< For those of peers.
 };
 
+/// Memory of another device, which its driver shares with other drivers.
+struct VerbsShared {
+  int descriptor = -1;  ///< A dma-buf.
+  std::uint64_t offset = 0, bytes = 0;
+  std::uint64_t address = 0;  ///< By which requests name the byte at `offset`.
+};
+
 /// Where completions arrive, and a descriptor that tells of the first one after `arm`.
 class VerbsCompletions {
  public:
@@ -165,6 +172,10 @@ class VerbsDevice {
   // These return null, and set `failure`.
   /// `writable`: by peers too, which get its key.
   virtual std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
+                                                       int& failure) noexcept = 0;
+  /// EOPNOTSUPP: the library, the kernel or the device's driver takes none; asked first. EBADF:
+  /// that is no dma-buf.
+  virtual std::unique_ptr<VerbsMemory> register_shared(const VerbsShared& memory, bool writable,
                                                        int& failure) noexcept = 0;
   virtual std::shared_ptr<VerbsCompletions> make_completions(std::uint32_t entries,
                                                              int& failure) noexcept = 0;

@@ -41,6 +41,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     bool port_is_up = true;
     /// What these fail with; `landing` is the registration of what peers may write into.
     int registration = 0, landing = 0, completions = 0, pair = 0, connect = 0;
+    int shared = 0;            ///< The same of another device's memory.
     bool lose = false;         ///< What is sent is never acknowledged, and fails at once for that.
     bool swallow = false;      ///< The same, and never fails.
     bool hold = false;         ///< What is sent stays in the queue until this is taken back.
@@ -58,6 +59,7 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     int stray = 0;               ///< Posts of memory that is not registered.
     int waited_for_receive = 0;  ///< Messages that found none.
     int sends = 0, signalled = 0, inlined = 0, written = 0;
+    verbs::VerbsShared last_shared{};  ///< Memory of another device that was registered last.
   };
 
   FakeVerbs() : world_(std::make_shared<World>()) {}
@@ -439,6 +441,20 @@ class FakeVerbs final : public verbs::VerbsLibrary {
       failure = fault(writable ? &Faults::landing : &Faults::registration);
       if (failure) return nullptr;
       return std::make_unique<Memory>(world, memory, writable);
+    }
+    /// Who asks with a descriptor that is none learns whether any are taken.
+    std::unique_ptr<verbs::VerbsMemory> register_shared(const verbs::VerbsShared& memory,
+                                                        bool writable,
+                                                        int& failure) noexcept override {
+      failure = fault(&Faults::shared);
+      if (failure == 0 && memory.descriptor < 0) failure = EBADF;
+      if (failure) return nullptr;
+      {
+        const std::scoped_lock lock(world->mutex);
+        world->counts.last_shared = memory;
+      }
+      return std::make_unique<Memory>(
+          world, std::span(reinterpret_cast<std::byte*>(memory.address), memory.bytes), writable);
     }
     std::shared_ptr<verbs::VerbsCompletions> make_completions(std::uint32_t,
                                                               int& failure) noexcept override {
