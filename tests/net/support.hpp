@@ -133,10 +133,13 @@ class Handler final : public net::MessageHandler {
   OnMessage react;
 
   void on_message(net::Session& session, net::Lane lane, net::Message message) noexcept override {
-    ++count;
-    if (react) return react(session, lane, std::move(message));
-    std::scoped_lock lock(mutex_);
-    bodies_.emplace_back(message.body.text());
+    if (react) {
+      react(session, lane, std::move(message));
+    } else {
+      std::scoped_lock lock(mutex_);
+      bodies_.emplace_back(message.body.text());
+    }
+    ++count;  // whoever waits for it then looks at the rest
   }
   void on_session_up(net::Session& session) noexcept override { ++ups; }
   void on_session_down(net::Session& session, const hf::Error& reason) noexcept override {
