@@ -71,7 +71,7 @@ struct FaultMenu {
   std::vector<Dish> dishes{};
   Duration from{}, until{};  ///< When faults begin.
   std::size_t least = 20, most = 30;
-  std::size_t early = 0;  ///< Up to so many more begin before `from`, while all starts.
+  std::size_t early = 0;  ///< Up to so many more begin before `from`.
   unsigned nodes = 0;
 };
 

@@ -116,6 +116,7 @@ RunReport Stage::take_report() {
 // ---- Processes
 
 void Stage::boot_node(unsigned index) {
+  note_ways();
   Machine& machine = machines_[index];
   machine.up_at.reset();
   machine.was_up = true;
@@ -160,7 +161,12 @@ void Stage::keep_watch() {
   after(watch_pause, [this] { keep_watch(); });
 }
 
-// Also whenever one opens: it may be closed again before the next look, and something have passed.
+void Stage::changing_ways(const std::function<void()>& change) {
+  note_ways();
+  change();
+  note_ways();
+}
+
 void Stage::note_ways() {
   for (unsigned from = 0; from < machines_.size(); ++from)
     for (unsigned to = 0; to < machines_.size(); ++to) {
@@ -196,12 +202,17 @@ void Stage::cut(unsigned from, unsigned to) {
   if (++cuts_[from][to] == 1) world_->network().cut(node(from), node(to));
 }
 
-// Another fault may still cut it, or the way back.
+// Another fault may still cut it, or the way back. The network then delivers what it has kept back,
+// also for a process that stands still, and in return there is room for more on the way back.
 void Stage::mend_cut(unsigned from, unsigned to) {
-  if (from == to || cuts_[from][to] == 0 || --cuts_[from][to] != 0) return;
-  world_->network().heal(node(from), node(to));
-  if (cuts_[to][from] != 0) world_->network().cut(node(to), node(from));
-  note_ways();
+  if (from == to || cuts_[from][to] == 0) return;
+  changing_ways([&] {
+    if (--cuts_[from][to] != 0) return;
+    world_->network().heal(node(from), node(to));
+    if (cuts_[to][from] != 0) world_->network().cut(node(to), node(from));
+    ways_[from][to].silent_since.reset();
+    ways_[to][from].silent_since.reset();
+  });
 }
 
 // ---- Faults
@@ -240,6 +251,7 @@ void Stage::strike(std::size_t place) {
       break;
     case actor_throws: struck = this->actor_throws(fault); break;
   }
+  note_ways();
   report_.struck += struck;
   if (struck) ++report_.coverage[{std::string(name(fault.kind)), met}];
   if (traced())
@@ -261,9 +273,10 @@ bool Stage::strike_process(const Fault& fault) {
       victim.pause();
       ++machine.frozen;
       after(fault.span, [this, index = fault.node, boots = victim.incarnation()] {
-        if (node(index).incarnation() != boots || --machines_[index].frozen != 0) return;
-        node(index).resume();
-        note_ways();
+        if (node(index).incarnation() != boots) return;
+        changing_ways([&] {
+          if (--machines_[index].frozen == 0) node(index).resume();
+        });
       });
       break;
     case clock_jump:

@@ -68,10 +68,10 @@ class Stage {
   /// Ten times a second.
   virtual void watch() {}
   /// How long `to` has been up and awake, and nothing that `from` sends could reach it, or nothing
-  /// was sent; exact to a tenth of a second.
+  /// was sent. What a network had kept back reaches it when a cut of either way ends.
   Duration silence(unsigned from, unsigned to) const;
   /// How long nothing has been done to two nodes or to what lies between them, but for connections
-  /// that broke at once; likewise.
+  /// that broke at once. Both may be a tenth of a second short.
   Duration calm(unsigned a, unsigned b) const;
   bool is_frozen(unsigned node) const noexcept { return machines_[node].frozen != 0; }
   bool is_cut(unsigned from, unsigned to) const noexcept { return cuts_[from][to] != 0; }
@@ -103,6 +103,8 @@ class Stage {
   void cut(unsigned from, unsigned to);
   void mend_cut(unsigned from, unsigned to);
   void note_ways();
+  /// Before and after: what lasts less than the time between two looks is noted, too.
+  void changing_ways(const std::function<void()>& change);
   bool is_awake(unsigned index) const noexcept { return !is_frozen(index) && node(index).is_up(); }
   bool is_silent(unsigned from, unsigned to) const noexcept {
     return cuts_[from][to] != 0 || !is_awake(from);
