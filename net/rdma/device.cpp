@@ -91,13 +91,6 @@ std::byte* map(std::size_t size) {
   return static_cast<std::byte*>(at);
 }
 
-std::string memlock_limit() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_MEMLOCK, &limit);
-  return limit.rlim_cur == RLIM_INFINITY ? "no limit"
-                                         : std::to_string(limit.rlim_cur >> 10) + " KiB";
-}
-
 Error not_registered(const std::string& tried, int failure) {
   const int number = failure ? failure : EIO;
   return Error::system(
@@ -107,6 +100,13 @@ Error not_registered(const std::string& tried, int failure) {
 }
 
 }  // namespace
+
+std::string memlock_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return limit.rlim_cur == RLIM_INFINITY ? "no limit"
+                                         : std::to_string(limit.rlim_cur >> 10) + " KiB";
+}
 
 RdmaDevice::RdmaDevice(const RdmaOptions& options, std::shared_ptr<VerbsDevice> verbs)
     : options_(options), verbs_(std::move(verbs)) {}

@@ -28,6 +28,9 @@ namespace hyperframes::net::detail {
 
 class RdmaReceives;
 
+/// How much memory this process may lock: "64 KiB", or "no limit".
+std::string memlock_limit();
+
 class RdmaDevice : public std::enable_shared_from_this<RdmaDevice> {
  public:
   /// Requests of each queue that carry no piece: words between the ends.

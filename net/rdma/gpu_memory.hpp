@@ -13,8 +13,8 @@
 //  - A kernel module that knows both drivers (nvidia_peermem) makes the GPU's addresses ones that
 //    can be registered as the host's can.
 //
-// The first is tried first, since what it registers can't be freed under the device. Either is slow,
-// and takes room of the GPU's BAR: register an allocation once, and use parts of it.
+// The first is tried first, since what it registers can't be freed under the device. Either is
+// slow, and takes room of the GPU's BAR: register an allocation once, and use parts of it.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,12 @@ namespace hyperframes::net::detail {
 struct GpuMemory {
   std::uint64_t address = 0;  ///< As the GPU's driver has it. Requests name bytes by it.
   std::uint64_t bytes = 0;
-  int dma_buf = -1;          ///< Stays the caller's, who may close it afterwards. -1: there is none.
+  int dma_buf = -1;  ///< Stays the caller's, who may close it afterwards. -1: there is none.
   std::uint64_t offset = 0;  ///< Where in that `address` is.
 };
 
-/// Whether the library, the kernel and the device's driver take dma-bufs. Asks the kernel.
+/// Whether the library, the kernel and the device's driver take dma-bufs, found by offering a
+/// descriptor that is none. Asks the kernel.
 bool takes_dma_bufs(VerbsDevice& device) noexcept;
 
 /// `writable`: by peers too, that get its key. The memory outlives what is returned. Throws

@@ -373,7 +373,7 @@ class Device final : public VerbsDevice {
         failure);
   }
 
-  // EPROTONOSUPPORT is how some drivers say it.
+  // EPROTONOSUPPORT: the kernel does not know the call.
   std::unique_ptr<VerbsMemory> register_shared(const VerbsShared& memory, bool writable,
                                                int& failure) noexcept override {
     failure = EOPNOTSUPP;

@@ -173,8 +173,8 @@ class VerbsDevice {
   /// `writable`: by peers too, which get its key.
   virtual std::unique_ptr<VerbsMemory> register_memory(std::span<std::byte> memory, bool writable,
                                                        int& failure) noexcept = 0;
-  /// EOPNOTSUPP: the library, the kernel or the device's driver takes none; asked first. EBADF:
-  /// that is no dma-buf.
+  /// EOPNOTSUPP, before anything else is looked at: the library, the kernel or the device's driver
+  /// takes none. EBADF, EINVAL: it is no dma-buf, or the range is not inside.
   virtual std::unique_ptr<VerbsMemory> register_shared(const VerbsShared& memory, bool writable,
                                                        int& failure) noexcept = 0;
   virtual std::shared_ptr<VerbsCompletions> make_completions(std::uint32_t entries,

@@ -59,7 +59,9 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     int stray = 0;               ///< Posts of memory that is not registered.
     int waited_for_receive = 0;  ///< Messages that found none.
     int sends = 0, signalled = 0, inlined = 0, written = 0;
-    verbs::VerbsShared last_shared{};  ///< Memory of another device that was registered last.
+    // Of another device's memory: how often that was asked for, and what was registered last.
+    int shared_registrations = 0;
+    verbs::VerbsShared last_shared{};
   };
 
   FakeVerbs() : world_(std::make_shared<World>()) {}
@@ -446,11 +448,12 @@ class FakeVerbs final : public verbs::VerbsLibrary {
     std::unique_ptr<verbs::VerbsMemory> register_shared(const verbs::VerbsShared& memory,
                                                         bool writable,
                                                         int& failure) noexcept override {
-      failure = fault(&Faults::shared);
-      if (failure == 0 && memory.descriptor < 0) failure = EBADF;
-      if (failure) return nullptr;
       {
         const std::scoped_lock lock(world->mutex);
+        ++world->counts.shared_registrations;
+        failure = world->faults.shared;
+        if (failure == 0 && memory.descriptor < 0) failure = EBADF;
+        if (failure) return nullptr;
         world->counts.last_shared = memory;
       }
       return std::make_unique<Memory>(
