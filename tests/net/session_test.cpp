@@ -201,8 +201,8 @@ TEST_CASE("a session between nodes of several shards has a link for each shard")
   const auto node = client.connect(server.listen());
   CHECK(client.handler.ups == 2);
   REQUIRE(eventually([&] { return server.handler.ups == 3; }));
-  client.send(node, "from 0", Lane::normal, 5s, 0);
-  client.send(node, "from 1", Lane::normal, 5s, 1);
+  client.send(node, "from 0", Lane::normal, hf::timing().scaled(5s), 0);
+  client.send(node, "from 1", Lane::normal, hf::timing().scaled(5s), 1);
   REQUIRE(eventually([&] { return server.handler.count == 2; }));
   {
     std::scoped_lock lock(mutex);
@@ -210,7 +210,7 @@ TEST_CASE("a session between nodes of several shards has a link for each shard")
   }
   // The server's third shard has a link as well, to the client's shard 0.
   for (unsigned shard = 0; shard < 3; ++shard)
-    server.send(client.network.node_id(), "back", Lane::normal, 5s, shard);
+    server.send(client.network.node_id(), "back", Lane::normal, hf::timing().scaled(5s), shard);
   CHECK(eventually([&] { return client.handler.count == 3; }));
 }
 
@@ -236,7 +236,8 @@ TEST_CASE("a send without a deadline of its own ends after the default one") {
             while (true) {
               Message message;
               message.body = hf::Buffer::heap(60'000);
-              co_await session->send(std::move(message), Lane::normal, hf::after(300ms));
+              co_await session->send(std::move(message), Lane::normal,
+                                     hf::after(hf::timing().scaled(300ms)));
               ++*sent;
             }
           } catch (const hf::Error& error) {
@@ -387,7 +388,7 @@ TEST_CASE("an ask waits until there is room for its answer") {
         Message ask;
         ask.envelope.kind = MessageKind::ask;
         ask.envelope.reply_room = 100'000;
-        co_await session->send(std::move(ask), Lane::normal, hf::after(200ms));
+        co_await session->send(std::move(ask), Lane::normal, hf::after(hf::timing().scaled(200ms)));
         ++*sent;
       }
     } catch (const hf::Error& error) {

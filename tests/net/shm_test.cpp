@@ -885,7 +885,7 @@ TEST_CASE("memory is shared across process namespaces") {
     return client.run([&] {
       return hf::co_invoke(
           [](net::Network* network, std::uint64_t id) -> hf::Task<bool> {
-            auto session = session_with(*network, id);
+            const auto session = network->session(id);
             co_return session && session->stats().lanes[1].messages_acknowledged == 1;
           },
           &client.network, id);

@@ -27,9 +27,10 @@ using SteadyClock = std::chrono::steady_clock;
 // Taken messages: until both are in mid-transfer, until the link is in use again, and between
 // lines.
 constexpr std::uint64_t middle = 150, more = 150, step = 25;
-// Words for the other side. As much came as had to: it may stop to talk. Of the one that says how
-// much was sent: all of the other side's has come, and was answered.
-constexpr std::uint64_t enough = std::uint64_t{1} << 62, done = std::uint64_t{1} << 63;
+// A word for the other side, which may stop talking: as much came as had to.
+constexpr std::uint64_t enough = std::uint64_t{1} << 62;
+// Beside how much was sent: all that the other side sent has come, and was answered.
+constexpr std::uint64_t done = std::uint64_t{1} << 63;
 
 void print(const std::string& line) { std::cout << line << std::endl; }
 
@@ -89,21 +90,30 @@ class Peer {
     };
   }
 
+  /// Whatever happened, before anything ends that the node's handler refers to.
+  ~Peer() {
+    soaker_.stopping = true;
+    if (talker_.joinable()) talker_.join();
+    try {
+      node_.run([this] { return node_.network.close(hf::timing().scaled(2s)); });
+    } catch (const std::exception& error) {
+      print(std::string("could not close the network: ") + error.what());
+    }
+  }
+
   bool run(const std::string& goal, const char* command) {
     if (!meet()) return fail("the two did not meet over RDMA");
     last_taken_ = SteadyClock::now();
     longest_silence_ = SteadyClock::duration();
-    std::thread talker([this] { talk(); });
+    talker_ = std::thread([this] { talk(); });
     const bool acted = act(command, goal == "lost");
     const bool fine = acted && (goal == "lost" ? lose() : go_on(goal == "resumed"));
     soaker_.stopping = true;
-    talker.join();
+    talker_.join();
     const bool whole = fine && (goal == "lost" ? tell_of_loss() : settle());
     print("sent" + text_of(soaker_.sent()));
     print("taken" + text_of(soaker_.taken()));
-    const bool right = soaker_.fault().empty() || fail(soaker_.fault());
-    node_.run([this] { return node_.network.close(hf::timing().scaled(2s)); });
-    return whole && right;
+    return (soaker_.fault().empty() || fail(soaker_.fault())) && whole;
   }
 
  private:
@@ -235,6 +245,7 @@ class Peer {
   std::atomic<SteadyClock::time_point> last_taken_{};
   std::atomic<SteadyClock::duration> longest_silence_{};
   SteadyClock::duration told_after_{};
+  std::thread talker_;
   // Of `talk`, once it has ended.
   std::optional<hf::Error> failure_;
   net::Session::Stats ended_;
