@@ -1,15 +1,14 @@
 #include <hyperframes/apps/tools/demo.hpp>
 //
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <exception>
 #include <fstream>
 #include <hyperframes/apps/ps/command_line.hpp>
 #include <hyperframes/apps/tools/demo_run.hpp>
+#include <hyperframes/apps/tools/signal_notes.hpp>
 #include <memory>
 #include <string>
 
@@ -27,30 +26,6 @@ Exit status: 0 all is as promised, 1 it is not, 2 the demo could not be carried
 out, 130 interrupted.
 )";
 
-std::atomic<int> signal_seen{0};
-
-void note_signal(int signal) { signal_seen = signal; }
-
-/// While it lives, SIGINT, SIGTERM and SIGHUP are noted instead of ending this process: it ends its
-/// children first.
-class SignalNotes {
- public:
-  SignalNotes() {
-    signal_seen = 0;
-    struct sigaction action = {};
-    action.sa_handler = note_signal;  // without SA_RESTART: waiting ends at once
-    for (std::size_t i = 0; i < count; ++i) ::sigaction(signals[i], &action, &before_[i]);
-  }
-  ~SignalNotes() {
-    for (std::size_t i = 0; i < count; ++i) ::sigaction(signals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr std::size_t count = 3;
-  static constexpr int signals[count] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction before_[count];
-};
-
 void write_json(const std::filesystem::path& path, const DemoOutcome& outcome) {
   std::ofstream file(path);
   file << json_of(outcome);
@@ -61,11 +36,11 @@ void write_json(const std::filesystem::path& path, const DemoOutcome& outcome) {
 }
 
 int run_demo(const DemoOptions& options) {
-  const SignalNotes notes;
+  const SignalNotes notes;  // the children are ended first
   Screen screen({.file = STDOUT_FILENO});
   std::unique_ptr<DemoRun> demo;
   try {
-    demo = std::make_unique<DemoRun>(options, screen, [] { return signal_seen != 0; });
+    demo = std::make_unique<DemoRun>(options, screen, [&] { return notes.seen() != 0; });
     const DemoOutcome outcome = demo->run();
     const bool passed = failures_of(outcome).empty();
     screen.print("\n" + report_of(outcome, screen));
@@ -76,7 +51,7 @@ int run_demo(const DemoOptions& options) {
   } catch (const DemoInterrupted&) {
     screen.print("Interrupted: stopping all processes.");
     demo->clean_up(true);
-    return 128 + signal_seen;
+    return 128 + notes.seen();
   } catch (const std::exception& error) {
     if (demo) demo->clean_up(false);
     screen.print(screen.paint("FAILED", Tone::bad) + "  " + error.what());

@@ -9,6 +9,7 @@
 #include <hyperframes/apps/sim/scenario.hpp>
 #include <hyperframes/apps/tools/commands.hpp>
 #include <hyperframes/apps/tools/progress.hpp>
+#include <hyperframes/apps/tools/signal_notes.hpp>
 #include <hyperframes/runtime/error.hpp>
 #include <map>
 #include <memory>
@@ -34,7 +35,8 @@ constexpr const char* footer =
 
 A run is a whole cluster in this process, in virtual time, struck by the faults that its seed has.
 The same seed gives the same run, with the same trace hash. A seed that fails is run again with
-fewer and fewer faults, and what is left is printed. Exit status 1 if a seed failed.
+fewer and fewer faults, and what is left is printed. Ctrl-C ends a range of seeds after the one
+that runs, with what was found so far. Exit status 1 if a seed failed, 130 after Ctrl-C.
 )";
 
 struct SimFlags {
@@ -170,15 +172,16 @@ class SimRuns {
   explicit SimRuns(const SimFlags& flags)
       : flags_(flags), scenario_(sim::find_scenario(flags.scenario)), screen_({}) {}
 
-  /// Whether all went well.
-  bool run_seeds() {
+  /// The exit status.
+  int run_seeds() {
     const SeedRange range = parse_seeds(flags_.seeds);
     const auto began = Steady::now();
     const auto took = [&] { return std::chrono::duration<double>(Steady::now() - began).count(); };
     Sum sum;
     std::optional<sim::RunReport> failed;
+    const SignalNotes signals;
     for (std::uint64_t seed = range.first; seed <= range.last && !failed; ++seed) {
-      if (flags_.minutes > 0 && took() > flags_.minutes * 60) break;
+      if (signals.seen() || (flags_.minutes > 0 && took() > flags_.minutes * 60)) break;
       sim::RunReport report = scenario_.run(options_of(seed));
       sum.add(report);
       show(range, seed, sum, took());
@@ -193,11 +196,12 @@ class SimRuns {
       if (counts_for_something()) fmt::print("{}", short_runs_text(sum));
       if (failed) print_failure(*failed);
     }
-    return !failed;
+    if (failed) return 1;
+    return signals.seen() ? 128 + signals.seen() : 0;
   }
 
-  /// A line each, whether it fails or not.
-  bool print_hashes() {
+  /// A line each, whether it fails or not. The exit status.
+  int print_hashes() {
     const SeedRange range = parse_seeds(flags_.seeds);
     bool well = true;
     for (std::uint64_t seed = range.first; seed <= range.last; ++seed) {
@@ -206,17 +210,18 @@ class SimRuns {
       std::fflush(stdout);
       well &= !report.violation;
     }
-    return well;
+    return well ? 0 : 1;
   }
 
-  bool run_one(std::uint64_t seed) {
+  /// The exit status.
+  int run_one(std::uint64_t seed) {
     sim::RunOptions options = options_of(seed);
     if (!flags_.as_json) options.trace = [](const std::string& line) { fmt::print("{}\n", line); };
     options.trace_all = flags_.trace_all;
     const sim::RunReport report = scenario_.run(options);
     if (flags_.as_json) {
       fmt::print("{}\n", json_of(report, scenario_.name()).dump());
-      return !report.violation;
+      return report.violation ? 1 : 0;
     }
     fmt::print(
         "{}: seed {}, trace hash {:016x}, {:.1f} virtual seconds, {} operations, {} faults\n",
@@ -224,7 +229,7 @@ class SimRuns {
         report.struck);
     for (const auto& [what, count] : report.counts) fmt::print("  {}: {}\n", what, count);
     if (report.violation) print_violation(report);
-    return !report.violation;
+    return report.violation ? 1 : 0;
   }
 
  private:
@@ -312,11 +317,11 @@ void run_sim(const SimFlags& flags) {
   ::setenv("HYPERFRAMES_TIME_SCALE", "1", 1);
   if (flags.list) return list_scenarios(flags.as_json);
   SimRuns runs(flags);
-  const bool well = flags.seed     ? runs.run_one(*flags.seed)
-                    : flags.hashes ? runs.print_hashes()
-                                   : runs.run_seeds();
+  const int status = flags.seed     ? runs.run_one(*flags.seed)
+                     : flags.hashes ? runs.print_hashes()
+                                    : runs.run_seeds();
   std::fflush(stdout);
-  if (!well) throw CLI::RuntimeError(1);
+  if (status != 0) throw CLI::RuntimeError(status);
 }
 
 }  // namespace

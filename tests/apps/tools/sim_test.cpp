@@ -52,6 +52,21 @@ TEST_CASE("hyperframes sim shrinks a failing seed, and prints the line that repl
   CHECK(contains(again.text, "VIOLATION: "));
 }
 
+TEST_CASE("hyperframes sim that is told to end prints what it has found, and leaves nothing behind",
+          "[plain]") {
+  const WorkFolder folder;
+  const Outcome ended = run(folder,
+                            "mkdir tmp && export TMPDIR=$PWD/tmp\n"
+                            "hyperframes sim --seeds 1..1000000 >out.txt 2>&1 & sim=$!\n"
+                            "until grep -q 'seed 1' out.txt; do sleep 0.05; done\n"
+                            "kill -TERM $sim; wait $sim; status=$?; cat out.txt; ls tmp\n"
+                            "exit $status");
+  INFO(ended.text);
+  CHECK(ended.status == 128 + 15);
+  CHECK(contains(ended.text, " pairs of a fault and a state were met\n"));
+  CHECK_FALSE(contains(ended.text, "hyperframes-sim-"));
+}
+
 TEST_CASE("hyperframes sim says what is wrong with its options") {
   const WorkFolder folder;
   CHECK(contains(run(folder, "hyperframes sim --scenario none").text, "choose one of: "));
