@@ -14,7 +14,8 @@ void note(int signal) { last = signal; }
 SignalNotes::SignalNotes() {
   last = 0;
   struct sigaction action = {};
-  action.sa_handler = note;  // without SA_RESTART: waiting ends at once
+  action.sa_handler = note;
+  action.sa_flags = SA_RESETHAND;  // without SA_RESTART: waiting ends at once
   for (std::size_t i = 0; i < count; ++i) ::sigaction(signals[i], &action, &before_[i]);
 }
 

@@ -10,8 +10,8 @@
 
 namespace hyperframes::tools {
 
-/// While one lives, SIGINT, SIGTERM and SIGHUP do not end this process; a call that waits in the
-/// kernel ends with EINTR. One at a time.
+/// While one lives, the first SIGINT, SIGTERM or SIGHUP does not end this process, but a call that
+/// waits in the kernel, with EINTR. The same signal again ends it: it may hang. One at a time.
 class SignalNotes {
  public:
   SignalNotes();

@@ -179,14 +179,16 @@ class SimRuns {
     const auto took = [&] { return std::chrono::duration<double>(Steady::now() - began).count(); };
     Sum sum;
     std::optional<sim::RunReport> failed;
-    const SignalNotes signals;
+    auto signals = std::make_unique<SignalNotes>();
     for (std::uint64_t seed = range.first; seed <= range.last && !failed; ++seed) {
-      if (signals.seen() || (flags_.minutes > 0 && took() > flags_.minutes * 60)) break;
+      if (signals->seen() || (flags_.minutes > 0 && took() > flags_.minutes * 60)) break;
       sim::RunReport report = scenario_.run(options_of(seed));
       sum.add(report);
       show(range, seed, sum, took());
       if (report.violation) failed = std::move(report);
     }
+    const int signal = signals->seen();
+    signals.reset();  // shrinking takes long, and has nothing to tell before its end
     screen_.clear();
     if (flags_.as_json) {
       print_json(sum, failed, took());
@@ -197,7 +199,7 @@ class SimRuns {
       if (failed) print_failure(*failed);
     }
     if (failed) return 1;
-    return signals.seen() ? 128 + signals.seen() : 0;
+    return signal ? 128 + signal : 0;
   }
 
   /// A line each, whether it fails or not. The exit status.
